@@ -34,26 +34,26 @@ use project::Project;
 const USAGE: &str = "\
 Usage: cargo xtask VERB
 
-  ci   [--only STEP[,STEP]] [--list]     every check, cheap ones first
+  ci   [--only STEP[,STEP]] [--list]     run every check, the cheap ones first
   real [--only PART[,PART]] [--list] [--binary PATH]
-                                         real clients and servers on both sides of the guard; PART is a piece of a
-                                         case's name, such as git or python/everything
+                                         run real clients and servers on both sides of the guard; PART is a part of
+                                         a case's name, such as git or python/everything
   soak [--only PART[,PART]] [--list] [--quick] [--seed N] [--session K]
-       [--binary PATH]                   100,000 calls, 1,000 restarts and 1,000
+       [--binary PATH]                   make 100,000 calls, 1,000 restarts and 1,000
                                          sessions on random programs, and 200 kills of
                                          servers and shims of jobs; PART is calls,
                                          restarts, sessions or kills
   fuzz [--only TARGET[,TARGET]] [--list] [--minutes N | --seconds N | --merge]
-                                         each fuzz target for 5 minutes, or for N; --merge takes what was
-                                         found into the corpus
+                                         run each fuzz target for 5 minutes, or for N; --merge adds the findings
+                                         to the corpus
   mutants [--only PART[,PART]] [--list] [--seed N] [--shard K/N] [--in-diff FILE]
-       [--write]                         changes the code in one place after the other and demands that a
+       [--write]                         change the code in one place after the other and demand that a
                                          test fails; PART is wire, bridge or sample; --in-diff takes the
                                          places in a diff alone; --write writes docs/reference/mutants.md
                                          from the results that there are
-  rooms [--only CRATE[,CRATE]] [--list]  import cycles, lines of crates and files, names of types that
+  rooms [--only CRATE[,CRATE]] [--list]  count import cycles, lines of crates and files, names of types that
                                          are not unique; --list names each of them
-  picture                                runs the demo and draws docs/demo.svg
+  picture                                run the demo and draw docs/demo.svg
 ";
 
 fn main() -> ExitCode {

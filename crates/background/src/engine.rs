@@ -217,8 +217,8 @@ impl EngineService {
     }
 
     fn submission(&self, engine: &Engine, request: SubmitRequest) -> Result<Submission, JobServiceError> {
-        let id =
-            JobId::random().map_err(|error| JobServiceError(format!("no id could be drawn: {error}")))?;
+        let id = JobId::random()
+            .map_err(|error| JobServiceError(format!("unhang cannot draw a job id: {error}")))?;
         let folder = engine.new_work_folder(id);
         let mut private = match request.inherits_environment {
             true => BTreeMap::clone(&self.rest),
@@ -385,7 +385,7 @@ impl JobService for EngineService {
             let path = engine.document_path(holder.as_deref(), &field);
             let document = engine.document_of(holder, field.clone()).await?.ok_or_else(|| {
                 JobServiceError(format!(
-                    "the state field `{field}` was never set; list_state has those that were"
+                    "the state field `{field}` was never set; list_state lists all fields"
                 ))
             })?;
             Ok(Located { report: document.into(), path })

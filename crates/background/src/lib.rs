@@ -173,8 +173,8 @@ impl PromotedCalls {
         call: Promotable,
         task: Option<KnownTask>,
     ) -> Result<Promoted, JobServiceError> {
-        let id =
-            JobId::random().map_err(|error| JobServiceError(format!("no id could be drawn: {error}")))?;
+        let id = JobId::random()
+            .map_err(|error| JobServiceError(format!("unhang cannot draw a job id: {error}")))?;
         let Promotable { name, server, tool, is_repeatable, arguments, elapsed, limit, same } = call;
         let ticket = task.and_then(|task| tickets::ticket(&task, &WhoIsAsked::Nobody, same));
         let adoption = Adoption {
@@ -224,7 +224,7 @@ impl PromotedCalls {
             let id = held.id();
             let settled = held.settle(CallEnd::Cancelled).await;
             if let Err(error) = settled.map(drop).and(engine.remove(id).await) {
-                tracing::warn!("job {id} was of no use, and stays: {error}");
+                tracing::warn!("unhang cannot remove job {id}, which no client knows: {error}");
             }
         });
     }
@@ -255,7 +255,9 @@ impl PromotedCalls {
         let is_joined = matches!(end, CallEnd::Answered { is_error: false, .. });
         match held.settle(end).await {
             Ok(status) => tracing::info!(job = id.as_str(), "{outcome} after {:?}", status.elapsed()),
-            Err(error) => tracing::warn!(job = id.as_str(), "{outcome}, and that could not be kept: {error}"),
+            Err(error) => {
+                tracing::warn!(job = id.as_str(), "{outcome}, but unhang cannot store this end: {error}");
+            }
         }
         self.shared.same.ended(id, is_joined);
     }
@@ -277,7 +279,7 @@ impl PromotedCalls {
         let all = async { while tasks.join_next().await.is_some() {} };
         if timeout(END_LIMIT, all).await.is_err() {
             tracing::warn!(
-                "calls that were jobs could not be noted as failed in time; the next start does it"
+                "unhang could not record in time that some calls failed as jobs; the next start records it"
             );
         }
     }
@@ -305,18 +307,19 @@ pub async fn joined(jobs: &dyn JobService, status: &JobStatus) -> Option<String>
 
 /// Returns why a call was refused whose client asked for a task (2025-11-25) and may get nothing else: it cannot be kept as a job.
 pub fn not_kept(tool: &str, why: &JobServiceError) -> String {
-    format!("`{tool}` was not called, for it cannot be kept as a task: {}", why.0)
+    format!("unhang did not call `{tool}`, because it cannot store the call as a task: {}", why.0)
 }
 
 /// The hint that goes with [`not_kept`].
-pub const NOT_KEPT_HINT: &str = "call it without `task`, or see why jobs cannot be kept";
+pub const NOT_KEPT_HINT: &str =
+    "call it without `task`, or run `unhang job list` to see why unhang cannot store jobs";
 
 /// Returns the advice whether to call the tool again.
 pub(crate) fn advice(is_repeatable: bool) -> &'static str {
     if is_repeatable {
-        "the server says that it is safe to call it again"
+        "the server declares that the call is safe to repeat"
     } else {
-        "the server may have done what it was asked for, so look before calling it again"
+        "the server may have carried out the call, so check before you repeat it"
     }
 }
 

@@ -100,7 +100,8 @@ impl Opening {
         if timeout(OPEN_LIMIT, opening).await.is_err() {
             let why = self.refused().clone();
             return Err(JobServiceError(format!(
-                "the data folder could not be opened before ({why}), and has not answered for {} s now",
+                "unhang could not open the data folder before ({why}), and the disk has not answered for \
+                 {} s now",
                 OPEN_LIMIT.as_secs()
             )));
         }

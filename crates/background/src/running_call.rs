@@ -171,7 +171,10 @@ fn note_task(held: &mut HeldCall, known: KnownTask, kept: &FollowedJob, noted: &
         // The write runs beside, so that the disk does not hold up anything else.
         tokio::spawn(async move {
             if let Err(error) = noting.await {
-                tracing::warn!(job = id.as_str(), "it will end with us: its task could not be kept: {error}");
+                tracing::warn!(
+                    job = id.as_str(),
+                    "the job will end with unhang: unhang cannot store the id of its task: {error}"
+                );
             }
         });
     }
@@ -226,7 +229,7 @@ fn ask(id: JobId, (inputs, who): (&Inputs, &WhoIsAsked), question: OpenServerQue
 }
 
 fn decline(method: &str, reply: oneshot::Sender<Replied>) {
-    let why = "the call has become a job, and its client cannot be asked this any more";
+    let why = "the call has become a job, and unhang can no longer ask its client";
     // The server may have gone meanwhile.
     let _gone = reply.send(Err((FaultKind::MethodNotFound.code(), format!("`{method}` is declined: {why}"))));
 }
@@ -287,9 +290,10 @@ fn lost(error: &ServerError) -> Option<EndReason> {
 fn nobody_answers() -> CallEnd {
     CallEnd::Failed {
         reason: EndReason::ServerError,
-        detail: "the server asks for something before it goes on, and nobody has answered; a client that follows tasks is asked, and \
-                 with promote-after = \"off\" for this tool every client"
-            .to_owned(),
+        detail:
+            "the server asked for input before it continues, and got no answer; unhang asks a client that \
+            follows tasks, and every client with promote-after = \"off\" for this tool"
+                .to_owned(),
         error: None,
     }
 }
@@ -355,7 +359,7 @@ fn answer(result: &RawValue, era: Era) -> CallEnd {
         error: None,
     };
     let Some(raw) = Json::new(result.get().as_bytes()).filter(|raw| raw.get().starts_with('{')) else {
-        return broken("what is no object");
+        return broken("a result that is not an object");
     };
     match (era, result::kind(raw)) {
         (Era::Legacy, _) | (_, result::ResultKind::Complete) => {

@@ -150,11 +150,15 @@ impl PromotedCalls {
             Ok(Some(taken)) => taken,
             Ok(None) => return,
             Err(error) => {
-                tracing::warn!(job = id.as_str(), "it cannot be taken up yet: {error}");
+                tracing::warn!(job = id.as_str(), "unhang cannot continue the job yet: {error}");
                 return;
             }
         };
-        tracing::info!(job = id.as_str(), "taken up: `{}` goes on with it as a task", call.server);
+        tracing::info!(
+            job = id.as_str(),
+            "unhang continues the job, which `{}` keeps as a task",
+            call.server
+        );
         let kept = FollowedJob { who: details.who(), is_repeatable, same: details.same() };
         let left_of_it = status.record.timeout().unwrap_or_default().saturating_sub(status.elapsed());
         let (asides, said) = mpsc::channel(ASIDES);
@@ -183,9 +187,13 @@ impl PromotedCalls {
         }
         drop(running_call);
         match held.leave(ticket).await {
-            Ok(()) => tracing::info!(job = id.as_str(), "left to whoever has its server next"),
+            Ok(()) => {
+                tracing::info!(job = id.as_str(), "left to the next unhang process that uses its server");
+            }
             // The older ticket is on the disk already.
-            Err(error) => tracing::warn!(job = id.as_str(), "that it is left could not be kept: {error}"),
+            Err(error) => {
+                tracing::warn!(job = id.as_str(), "unhang cannot record that it leaves the job: {error}");
+            }
         }
     }
 }

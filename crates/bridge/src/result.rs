@@ -44,8 +44,8 @@ impl ResultKind {
     pub fn out_of_place(&self) -> String {
         match self {
             // SEP-2663.
-            ResultKind::Task => "a task, which nobody had declared to cope with".to_owned(),
-            ResultKind::InputRequired => "a question, which nobody can be asked".to_owned(),
+            ResultKind::Task => "a task, but the request declared no support for tasks".to_owned(),
+            ResultKind::InputRequired => "a question, but no client can answer it".to_owned(),
             ResultKind::Complete | ResultKind::Unknown(_) => {
                 format!("a result that is not complete ({self:?})")
             }

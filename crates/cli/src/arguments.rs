@@ -25,7 +25,7 @@ use self::{
 };
 use crate::arguments::jobs::{JobArguments, JobLimits, StateArguments};
 
-/// Puts itself between MCP clients and servers so that nothing can hang.
+/// Runs between MCP clients and servers so that nothing can hang.
 #[derive(Debug, Parser)]
 #[command(
     name = "unhang",
@@ -36,10 +36,10 @@ use crate::arguments::jobs::{JobArguments, JobLimits, StateArguments};
     unhang wrap -- npx -y @modelcontextprotocol/server-everything\n  \
     unhang call time get_current_time timezone=Europe/Vienna\n  \
     unhang job run -- python simulate.py\n\n\
-    `unhang COMMAND --help` has the flags, their defaults and the exit codes."
+    `unhang COMMAND --help` lists the flags, their defaults and the exit codes."
 )]
 pub(crate) struct Arguments {
-    /// Say on stderr what is being done and waited for
+    /// Print the current action and its waits to stderr
     #[arg(short, long, global = true, display_order = 900)]
     pub(crate) verbose: bool,
     #[command(subcommand)]
@@ -53,15 +53,15 @@ pub(crate) enum Command {
     Wrap(WrapArguments),
     /// Offer many servers, commands of unhang.toml, background jobs and named state as one MCP server
     Serve(Serve),
-    /// List the configured servers, and where each was found
+    /// List the configured servers, and the file of each
     Servers(ServersArguments),
-    /// List the tools of a server, or of all, or show one
+    /// List the tools of one server or of all servers, or show one tool
     Tools(Tools),
-    /// List the resources of a server, or of all
+    /// List the resources of one server or of all servers
     Resources(ListArguments),
-    /// List the prompts of a server, or of all
+    /// List the prompts of one server or of all servers
     Prompts(ListArguments),
-    /// Ask a server, or all, for a sign of life
+    /// Check that one server, or every server, answers
     Ping(ListArguments),
     /// Call a tool of a server
     Call(CallArguments),
@@ -69,15 +69,15 @@ pub(crate) enum Command {
     Read(Read),
     /// Get a prompt of a server
     Prompt(Prompt),
-    /// Make many requests: one JSON object a line in, one a line out
+    /// Make many requests: read one JSON object per line, and print one per line
     Batch(Batch),
-    /// Find out what could hang: start, use, annoy and end a server, or all
+    /// Test servers for faults that could hang a client: start, use, disturb and end them
     Doctor(Doctor),
     /// Log in to a server on the network
     Login(LoginArguments),
-    /// Forget the login to a server
+    /// Log out of a server on the network
     Logout(Logout),
-    /// Consent to a project's files, so that the servers and settings in them count
+    /// Consent to a project's files, so that unhang uses the servers and settings in them
     Trust(TrustArguments),
     /// Run commands as durable background jobs: submit, follow, wait, cancel
     Job(JobArguments),
@@ -85,9 +85,9 @@ pub(crate) enum Command {
     State(StateArguments),
     /// Show the promises live, on bundled servers that misbehave
     Demo(Demo),
-    /// Print the completions of a shell
+    /// Print the completions for a shell
     Completions(Completions),
-    /// Write the manual pages, one a command
+    /// Write the manual pages, one per command
     Man(Man),
     /// Go through one scenario of the official conformance suite
     #[command(hide = true)]
@@ -101,16 +101,16 @@ pub(crate) enum Command {
 #[derive(Debug, Args)]
 #[command(
     override_usage = "unhang wrap [OPTIONS] -- <CMD>...",
-    after_help = "Times need a unit (500ms, 30s, 5m), sizes too (64KiB, 16MiB). Each limit is\n\
-    also an environment variable: --call-timeout is UNHANG_CALL_TIMEOUT. For a\n\
-    client that is known to give up sooner, call-timeout is less by itself.\n\n\
+    after_help = "Times and sizes need a unit (500ms, 30s, 5m; 64KiB, 16MiB). Each limit is also an\n\
+    environment variable: --call-timeout is UNHANG_CALL_TIMEOUT. If unhang knows that\n\
+    the client has a shorter timeout, call-timeout is 95 % of the client's timeout.\n\n\
     Example:\n  \
     unhang wrap --call-timeout 90s -- uvx mcp-server-time\n\n\
     Exit codes: 0 done; 2 wrong usage; 3 the server could not be started;\n\
     4 the server never answered; 130 and 143 ended by SIGINT and SIGTERM."
 )]
 pub(crate) struct WrapArguments {
-    /// What to call the server in errors and logs [default: from the command]
+    /// The name of the server in errors and logs [default: from the command]
     #[arg(long, env = "UNHANG_NAME", hide_env = true, value_name = "NAME")]
     pub(crate) name: Option<String>,
     // clap also takes the command without the `--`, from the first word that is not a flag. Some clients swallow the first `--` that they
@@ -126,36 +126,36 @@ pub(crate) struct WrapArguments {
 
 /// `unhang serve`.
 #[derive(Clone, Debug, Args)]
-#[command(after_help = "Times need a unit (500ms, 30s, 5m), sizes too (64KiB, 16MiB). Each limit is\n\
-    also an environment variable: --call-timeout is UNHANG_CALL_TIMEOUT. For a\n\
-    client that is known to give up sooner, call-timeout is less by itself.\n\n\
-    Exit codes: 0 the client has ended; 2 wrong usage or configuration; 130 and\n\
-    143 ended by SIGINT and SIGTERM.")]
+#[command(after_help = "Times and sizes need a unit (500ms, 30s, 5m; 64KiB, 16MiB). Each limit is also an\n\
+    environment variable: --call-timeout is UNHANG_CALL_TIMEOUT. If unhang knows that\n\
+    the client has a shorter timeout, call-timeout is 95 % of the client's timeout.\n\n\
+    Exit codes: 0 the client ended the session; 2 wrong usage or configuration;\n\
+    130 and 143 ended by SIGINT and SIGTERM.")]
 pub(crate) struct Serve {
-    /// The configuration file, ours or any client's as it is [default: unhang.toml in ~/.config/unhang, else in the home folder; never that of the working folder]
+    /// The configuration file: unhang.toml, or the unchanged file of any MCP client [default: unhang.toml in ~/.config/unhang, else in the home folder; never the one in the working folder]
     #[arg(long, env = "UNHANG_CONFIG", hide_env = true, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
-    /// Speak over stdin and stdout, as MCP clients that start a command do [default]
+    /// Serve the client that starts unhang, over stdin and stdout [default]
     #[arg(long)]
     pub(crate) stdio: bool,
-    /// Serve many clients over HTTP, at http://ADDRESS/mcp, as in 127.0.0.1:8808 (port 0: any that is free; systemd: at the sockets that
-    /// systemd hands over)
+    /// Serve many clients over HTTP at http://ADDRESS/mcp; an ADDRESS is 127.0.0.1:8808, for example (port 0: any free port; `systemd`: the
+    /// sockets that systemd hands over)
     #[arg(long, env = "UNHANG_HTTP", hide_env = true, value_name = "ADDRESS", conflicts_with = "stdio")]
     pub(crate) http: Option<String>,
-    /// With --http: serve clients of 2024-11-05 too, by the HTTP+SSE of that revision at /sse and /messages
+    /// With --http: also serve clients of 2024-11-05, by the HTTP+SSE of that revision at /sse and /messages
     #[arg(long, requires = "http")]
     pub(crate) sse: bool,
-    /// Share servers with no other window: have processes of our own
+    /// Start server processes of its own, and share no servers with other windows
     #[arg(long)]
     pub(crate) own: bool,
-    /// A file with tokens, one a line, beside those of the configuration: over HTTP each lets in whoever sends it. Nobody else may
-    /// be able to read it
+    /// A file with one token per line, in addition to the tokens of the configuration; over HTTP, each of them admits a client. Only the
+    /// owner may be able to read the file
     #[arg(long, env = "UNHANG_TOKEN_FILE", hide_env = true, value_name = "FILE")]
     pub(crate) token_file: Option<PathBuf>,
     /// Print the JSON schema of the configuration file, for editors, and end
     #[arg(long)]
     pub(crate) print_config_schema: bool,
-    /// Modes of tools, above the file, as in `simulate=child,*=job`
+    /// The modes of tools, for example `simulate=child,*=job`; they override the file
     #[arg(long, env = "UNHANG_TOOL_MODE", hide_env = true, hide_default_value = true, value_name = "TOOL=MODE,...", default_value = "", value_parser = ModeOverrides::parse)]
     pub(crate) tool_mode: ModeOverrides,
     #[command(flatten)]
@@ -169,13 +169,13 @@ pub(crate) struct Serve {
 /// `unhang conformance-client`.
 #[derive(Debug, Args)]
 pub(crate) struct ConformanceClient {
-    /// Where the suite listens
+    /// The URL of the suite
     pub(crate) url: String,
 }
 
 /// `unhang demo`.
 #[derive(Debug, Args)]
-#[command(after_help = "Exit codes: 0 every promise was kept; 1 one was not; 2 wrong usage.")]
+#[command(after_help = "Exit codes: 0 unhang kept every promise; 1 unhang broke a promise; 2 wrong usage.")]
 pub(crate) struct Demo {
     /// Print text or JSON
     #[arg(long, value_name = "FORMAT", default_value = "text", value_parser = ["text", "json"])]
@@ -190,7 +190,7 @@ pub(crate) struct Demo {
     unhang completions fish > ~/.config/fish/completions/unhang.fish\n\n\
     Exit codes: 0 done; 2 wrong usage.")]
 pub(crate) struct Completions {
-    /// Which shell
+    /// The name of the shell
     #[arg(value_name = "SHELL")]
     pub(crate) shell: clap_complete::Shell,
 }
@@ -202,10 +202,10 @@ pub(crate) struct Completions {
     man unhang-call\n\n\
     Exit codes: 0 done; 2 wrong usage, or the pages cannot be written.")]
 pub(crate) struct Man {
-    /// The folder, which is made if it is missing
+    /// The folder for the pages; unhang creates it if it is missing
     #[arg(value_name = "DIR", required_unless_present = "page", conflicts_with = "page")]
     pub(crate) folder: Option<PathBuf>,
-    /// Print all of it as one page of Markdown instead
+    /// Print the whole manual as one page of Markdown instead
     #[arg(long)]
     pub(crate) page: bool,
 }
@@ -271,6 +271,6 @@ mod tests {
     fn x_03_modes_can_be_overridden_and_what_is_no_mode_is_refused() {
         let serve = |modes: &str| Arguments::try_parse_from(["unhang", "serve", "--tool-mode", modes]);
         assert!(serve("simulate=child,*=job").is_ok());
-        assert!(serve("simulate=direct").unwrap_err().to_string().contains("`direct` is no mode"));
+        assert!(serve("simulate=direct").unwrap_err().to_string().contains("`direct` is not a mode"));
     }
 }

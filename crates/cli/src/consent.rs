@@ -193,7 +193,7 @@ impl Consents {
     fn read(&self, path: &Path) -> Option<Consent> {
         let found = fs::symlink_metadata(path).ok()?;
         if !data_folder::is_of(geteuid().as_raw(), found.uid(), found.mode()) {
-            tracing::debug!("{} counts for nothing: another user could have written it", path.display());
+            tracing::debug!("unhang ignores {}, because another user could have written it", path.display());
             return None;
         }
         let bytes = read_at_most(path, MAX_RECORD).ok()??;
@@ -221,15 +221,17 @@ impl Consents {
     pub(crate) fn give(&self, file: &ProjectFile) -> Result<(), CommandFailure> {
         let Some(folder) = &self.folder else {
             return Err(CommandFailure::usage(
-                format!("there is no place to keep a consent: {}", data_folder::absence()),
-                Some("set UNHANG_HOME to the folder that shall hold it, or add --trust for one run"),
+                format!("there is no folder for the consent: {}", data_folder::absence()),
+                Some("set UNHANG_HOME to a folder for it, or add --trust for one run"),
             ));
         };
         let failed = |error: &dyn std::fmt::Display| CommandFailure {
             code: exit::FAILED,
             kind: "system",
-            message: format!("the consent cannot be kept: {error}"),
-            hint: Some("UNHANG_HOME names the folder that holds consents; --trust needs none".to_owned()),
+            message: format!("the consent cannot be stored: {error}"),
+            hint: Some(
+                "set UNHANG_HOME to another folder for consents, or add --trust for one run".to_owned(),
+            ),
             data: None,
         };
         let created = fs::DirBuilder::new().recursive(true).mode(0o700).create(folder);
@@ -279,7 +281,7 @@ pub(crate) fn demand(files: &[ProjectFile]) -> Result<(), CommandFailure> {
     }
     for file in wanting {
         if let Err(failure) = consents.give(file) {
-            say(&format!("unhang: {}; it counts for this run alone\n", failure.message));
+            say(&format!("unhang: {}; the consent counts only for this run\n", failure.message));
         }
     }
     Ok(())
@@ -380,7 +382,7 @@ fn changes(earlier: &Consent, now: &ProjectFile) -> String {
         }
     }
     if lines.is_empty() {
-        lines.push("changed: nothing that is shown here; comments, order or other keys".to_owned());
+        lines.push("changed: only comments, order or keys that are not shown here".to_owned());
     }
     lines.iter().map(|line| format!("  {line}\n")).collect()
 }
@@ -446,6 +448,6 @@ mod tests {
             assert!(told.contains(expect), "{expect} in {told}");
         }
         assert!(!told.contains('\u{1b}'), "{told}");
-        assert!(changes(&consent, &before).contains("nothing that is shown here"));
+        assert!(changes(&consent, &before).contains("not shown here"));
     }
 }

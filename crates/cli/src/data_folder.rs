@@ -30,7 +30,8 @@ const OTHERS_WRITE: u32 = 0o022;
 pub(crate) fn check() -> Result<Option<PathBuf>, CommandFailure> {
     if let Some(relative) = variable(VARIABLE).filter(|path| !path.is_absolute()) {
         let message = format!(
-            "{VARIABLE} is {}, which is no whole path: any folder that unhang is started in could have such a folder",
+            "{VARIABLE} is {}, which is not an absolute path: it would be another folder for each \
+             working folder",
             escaped(&relative.display().to_string())
         );
         let hint = format!("set {VARIABLE} to a path that begins with `/`");
@@ -54,7 +55,7 @@ fn check_folder(folder: &Path) -> Result<(), CommandFailure> {
             // A missing folder is made later. If a folder cannot be examined, its use reports the error.
             Err(error) => {
                 if error.kind() != io::ErrorKind::NotFound {
-                    tracing::debug!("{} cannot be looked at: {error}", path.display());
+                    tracing::debug!("{} cannot be examined: {error}", path.display());
                 }
                 Ok(())
             }
@@ -64,8 +65,8 @@ fn check_folder(folder: &Path) -> Result<(), CommandFailure> {
 
 fn no_folder(path: &Path) -> CommandFailure {
     let message =
-        format!("the data folder cannot be used: {} is no folder", escaped(&path.display().to_string()));
-    let hint = format!("set {VARIABLE} to a folder, or move what lies there away");
+        format!("the data folder cannot be used: {} is not a folder", escaped(&path.display().to_string()));
+    let hint = format!("set {VARIABLE} to a folder, or move that file away");
     CommandFailure { kind: "no_data_folder", ..CommandFailure::usage(message, Some(&hint)) }
 }
 
@@ -116,7 +117,7 @@ fn absence_from(variable: impl Fn(&str) -> Option<PathBuf>) -> String {
     match [VARIABLE, "HOME", "XDG_STATE_HOME"].into_iter().find_map(relative) {
         Some((name, path)) => {
             let path = escaped(&path.display().to_string());
-            format!("{name} is `{path}`, which is no whole path: it does not begin with `/`")
+            format!("{name} is `{path}`, which is not an absolute path: it does not begin with `/`")
         }
         None => "neither UNHANG_HOME nor HOME is set".to_owned(),
     }
@@ -184,7 +185,7 @@ mod tests {
             })
         };
         assert_eq!(said(&[]), "neither UNHANG_HOME nor HOME is set");
-        assert!(said(&[("HOME", "rel")]).starts_with("HOME is `rel`, which is no whole path"));
+        assert!(said(&[("HOME", "rel")]).starts_with("HOME is `rel`, which is not an absolute path"));
         assert!(said(&[("UNHANG_HOME", "u"), ("HOME", "/h")]).starts_with("UNHANG_HOME is `u`"));
         assert!(said(&[("XDG_STATE_HOME", "s")]).starts_with("XDG_STATE_HOME is `s`"));
     }

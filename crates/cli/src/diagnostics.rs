@@ -44,7 +44,7 @@ const LOG_PATIENCE: Duration = Duration::from_millis(100);
 const LAST_FLUSH: Duration = Duration::from_millis(200);
 
 /// The hint for a person who asked for a log that cannot be kept.
-pub(crate) const LOG_HINT: &str = "name a file that can be written with --log-file, or leave it out";
+pub(crate) const LOG_HINT: &str = "set --log-file to a file that unhang can write, or leave it out";
 
 /// The log to keep.
 pub(crate) struct KeptLog<'a> {
@@ -114,7 +114,7 @@ impl Diagnostics {
             Some(path) if path == Path::new("-") => {
                 if !may_be_stderr {
                     return Err(
-                        "the log cannot be on stderr: what the server writes there goes to it".to_owned()
+                        "the log cannot be on stderr, because the server's stderr goes there".to_owned()
                     );
                 }
                 diagnostics.is_on_stderr = true;
@@ -125,7 +125,7 @@ impl Diagnostics {
             }
             None => match open_log(name, cap) {
                 Ok(opened) => diagnostics.log = file(opened),
-                Err(error) => diagnostics.notice(&format!("no log is kept: {error}")),
+                Err(error) => diagnostics.notice(&format!("the log cannot be kept: {error}")),
             },
         }
         let level = if verbose { Level::DEBUG } else { Level::INFO };

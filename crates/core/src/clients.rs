@@ -229,7 +229,7 @@ pub fn call_limit(clock: Option<Duration>, call_timeout: Duration) -> Duration {
 /// Words the report of a call that was cut because of a client's clock.
 pub fn cut_short(client: Option<&str>, clock: Duration) -> String {
     let client = client.unwrap_or("the client");
-    format!("the call was cancelled just before {client} would have given up (after {})", in_words(clock))
+    format!("unhang cancelled the call just before the timeout of {client} ({})", in_words(clock))
 }
 
 #[cfg(test)]

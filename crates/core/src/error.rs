@@ -35,7 +35,7 @@ pub enum Error {
         hint: String,
     },
     /// The arguments do not have the required form, which is the caller's fault and not the tool's (C-26).
-    #[error("the arguments of `{tool}` are no JSON object: {reason}")]
+    #[error("the arguments of `{tool}` are not a JSON object: {reason}")]
     InvalidArguments {
         /// The tool that the arguments are for.
         tool: String,
@@ -214,7 +214,7 @@ impl Failure {
             None => {}
         }
         if !junk.is_empty() && self.hint == BAD_RESPONSE_HINT {
-            "this is a fault of the server; what it wrote is in the gateway's log".clone_into(&mut self.hint);
+            "this is a fault of the server; the gateway's log has its output".clone_into(&mut self.hint);
         }
         self
     }
@@ -336,7 +336,8 @@ mod tests {
             (failed(FaultKind::Deadline, "wait"), "`s` ended (an operator sees its stderr at /status); wait"),
             (
                 failed(FaultKind::BadResponse, BAD_RESPONSE_HINT),
-                "`s` ended (an operator sees its stderr at /status); this is a fault of the server; what it wrote is in the gateway's log",
+                "`s` ended (an operator sees its stderr at /status); this is a fault of the server; the \
+                 gateway's log has its output",
             ),
             (Failure { unquoted: quoted, ..failed(FaultKind::BreakerOpen, "wait") }, "left alone; wait"),
             (

@@ -25,7 +25,7 @@ pub const TERMINATED: u8 = 143;
 
 /// All codes, each with its meaning for the caller of the command.
 pub const MEANINGS: [(u8, &str); 10] = [
-    (DONE, "everything that was asked for was done"),
+    (DONE, "success"),
     (FAILED, "the tool, task or job failed"),
     (USAGE, "wrong usage or configuration"),
     (UNREACHABLE, "the server could not be started or reached, or died"),

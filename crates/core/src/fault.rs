@@ -128,10 +128,10 @@ const OLD: Duration = Duration::from_secs(1);
 
 /// The advice about a server that ended during a request, if it is started again.
 pub const RESTART_HINT: &str =
-    "it is started again when it is needed; send the request again if it is safe to repeat";
+    "unhang starts it again when it is needed; send the request again if it is safe to repeat";
 
 /// The advice about a server whose answers are not responses. Its end is for a reader who also has the server's output.
-pub const BAD_RESPONSE_HINT: &str = "this is a fault of the server; what it wrote is in error.data.junk";
+pub const BAD_RESPONSE_HINT: &str = "this is a fault of the server; error.data.junk has its output";
 
 /// The place where an operator finds the server's output, for a reader who may not see it.
 pub(crate) const STDERR_AT_STATUS: &str = "an operator sees its stderr at /status";

@@ -28,7 +28,7 @@ pub enum Promotion {
 
 /// The reason why a text is not a [`Promotion`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{reason}; or {words} in its place", words = in_quotes())]
+#[error("{reason}; or write {words}", words = in_quotes())]
 pub struct NoPromotion {
     /// The fault of the text as a length of time.
     pub reason: String,
@@ -50,7 +50,8 @@ impl Promotion {
         let is_late = matches!(self, Promotion::After(after) if after >= call_timeout);
         is_late.then(|| {
             format!(
-                "`promote-after` is {self}, but calls end at `call-timeout` ({}), and none becomes a job; raise the one or lower the other",
+                "`promote-after` is {self}, but calls end at `call-timeout` ({}), so no call becomes a \
+                 job; raise `call-timeout` or lower `promote-after`",
                 in_words(call_timeout)
             )
         })
@@ -206,11 +207,11 @@ mod tests {
             assert_eq!(text.parse(), Ok(expect), "{text}");
         }
         for (text, expect) in [
-            ("30", "needs a unit: 30ms, 30s or 30m?; or `off` or `by-clock` in its place"),
-            ("0s", "must be longer than zero; or `off` or"),
-            ("never", "`never` is no length of time; write a number with a unit"),
-            ("Off", "`Off` is no length of time"),
-            ("", "`` is no length of time"),
+            ("30", "needs a unit: 30ms, 30s or 30m?; or write `off` or `by-clock`"),
+            ("0s", "must be longer than zero; or write `off` or"),
+            ("never", "`never` is not a length of time; write a number with a unit"),
+            ("Off", "`Off` is not a length of time"),
+            ("", "`` is not a length of time"),
         ] {
             let told = text.parse::<Promotion>().expect_err(text).to_string();
             assert!(told.starts_with(expect), "{text}: {told}");

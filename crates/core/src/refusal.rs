@@ -98,7 +98,7 @@ fn may_be_echoed(raw_id: &str) -> bool {
     raw_id.starts_with('"') || raw_id.parse::<f64>().is_ok_and(f64::is_finite)
 }
 
-const ONE_MESSAGE_A_LINE: &str = "send one whole JSON-RPC 2.0 message a line";
+const ONE_MESSAGE_A_LINE: &str = "send one whole JSON-RPC 2.0 message per line";
 
 /// Reports the fault of a line that is not a valid message.
 pub fn invalid(invalid: &Invalid<'_>) -> ErrorReport<'static> {
@@ -108,7 +108,7 @@ pub fn invalid(invalid: &Invalid<'_>) -> ErrorReport<'static> {
     };
     let happened = match kind {
         FaultKind::ParseError => format!("the client's line {}", invalid.reason),
-        _ => format!("the client's line is no valid JSON-RPC 2.0 message: it {}", invalid.reason),
+        _ => format!("the client's line is not a valid JSON-RPC 2.0 message: it {}", invalid.reason),
     };
     ErrorReport { kind, summary: happened, hint: ONE_MESSAGE_A_LINE }
 }
@@ -117,7 +117,7 @@ pub fn invalid(invalid: &Invalid<'_>) -> ErrorReport<'static> {
 pub fn junk(bytes: &[u8]) -> ErrorReport<'static> {
     let is_json = Json::new(bytes).is_some();
     let kind = if is_json { FaultKind::InvalidRequest } else { FaultKind::ParseError };
-    let what = if is_json { "no JSON-RPC 2.0 message" } else { "no JSON" };
+    let what = if is_json { "not a JSON-RPC 2.0 message" } else { "not JSON" };
     let happened = format!("the client's line is {what} ({} bytes)", bytes.len());
     ErrorReport { kind, summary: happened, hint: ONE_MESSAGE_A_LINE }
 }
@@ -129,19 +129,20 @@ pub fn oversized(oversized: &Oversized, limit: usize) -> ErrorReport<'static> {
     ErrorReport {
         kind: FaultKind::TooLarge,
         summary: happened,
-        hint: "send less at once, or raise --max-message",
+        hint: "send smaller messages, or raise --max-message",
     }
 }
 
 /// Reports that this revision has no batches.
 pub fn foreign_batch() -> ErrorReport<'static> {
-    let happened = "a JSON-RPC batch came, but the session is not of revision 2025-03-26".to_owned();
-    ErrorReport { kind: FaultKind::InvalidRequest, summary: happened, hint: "send one message a line" }
+    let happened =
+        "the client sent a JSON-RPC batch, but the session is not of revision 2025-03-26".to_owned();
+    ErrorReport { kind: FaultKind::InvalidRequest, summary: happened, hint: "send one message per line" }
 }
 
 /// Reports that `initialize` came in a batch, and has to stand alone.
 pub fn handshake_in_batch() -> ErrorReport<'static> {
-    let happened = "`initialize` came in a batch".to_owned();
+    let happened = "the client sent `initialize` in a batch".to_owned();
     ErrorReport { kind: FaultKind::InvalidRequest, summary: happened, hint: "send it on a line of its own" }
 }
 

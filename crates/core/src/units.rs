@@ -18,13 +18,13 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
     if let Some(unit) = text.split(|letter: char| !letter.is_alphabetic()).find(unknown)
         && text.trim_start().starts_with(|letter: char| letter.is_ascii_digit())
     {
-        return Err(format!("unknown unit `{unit}` in `{text}`; there are ms, s, m, h, d and w"));
+        return Err(format!("unknown unit `{unit}` in `{text}`; the units are ms, s, m, h, d and w"));
     }
     match humantime::parse_duration(text) {
         Ok(length) if !length.is_zero() => Ok(length),
         Ok(_) => Err("must be longer than zero".to_owned()),
         Err(humantime::DurationError::NumberExpected(_) | humantime::DurationError::Empty) => Err(format!(
-            "`{text}` is no length of time; write a number with a unit, such as 500ms, 30s or 5m"
+            "`{text}` is not a length of time; write a number with a unit, such as 500ms, 30s or 5m"
         )),
         Err(_) if text.bytes().all(|byte| byte.is_ascii_digit()) => {
             Err(format!("needs a unit: {text}ms, {text}s or {text}m?"))
@@ -44,7 +44,7 @@ pub fn parse_size(text: &str) -> Result<u64, String> {
     let digits = text.len() - text.trim_start_matches(|character: char| character.is_ascii_digit()).len();
     let (number, unit) = text.split_at(digits);
     let number: u64 = number.parse().map_err(|_| {
-        format!("`{text}` is no size; write a whole number with a unit, such as 64KiB or 16MiB")
+        format!("`{text}` is not a size; write a whole number with a unit, such as 64KiB or 16MiB")
     })?;
     let factor: u64 = match unit.trim() {
         "B" => 1,
@@ -55,12 +55,14 @@ pub fn parse_size(text: &str) -> Result<u64, String> {
         "MB" => 1_000_000,
         "GB" => 1_000_000_000,
         "" => return Err(format!("needs a unit: {number}B, {number}KiB or {number}MiB?")),
-        other => return Err(format!("unknown unit `{other}`; there are B, KiB, MiB, GiB, kB, MB and GB")),
+        other => {
+            return Err(format!("unknown unit `{other}`; the units are B, KiB, MiB, GiB, kB, MB and GB"));
+        }
     };
     match number.checked_mul(factor) {
-        Some(0) => Err("must be more than nothing".to_owned()),
+        Some(0) => Err("must be more than zero".to_owned()),
         Some(bytes) => Ok(bytes),
-        None => Err(format!("`{text}` is more than can be counted")),
+        None => Err(format!("`{text}` is too large")),
     }
 }
 
@@ -105,8 +107,8 @@ mod tests {
         }
         assert!(parse_duration("90").unwrap_err().contains("90s"));
         let told = parse_duration("5M").unwrap_err();
-        assert!(told.contains("`M`") && told.contains("there are ms, s, m, h, d and w"), "{told}");
-        assert!(parse_duration("soon").unwrap_err().contains("is no length of time"));
+        assert!(told.contains("`M`") && told.contains("the units are ms, s, m, h, d and w"), "{told}");
+        assert!(parse_duration("soon").unwrap_err().contains("is not a length of time"));
     }
 
     #[test]

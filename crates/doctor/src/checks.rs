@@ -52,8 +52,8 @@ impl Check {
                  `unhang serve` the client gets an answer in time"
             }
             "hangs-idle" => {
-                "look for what it does when it is idle, and for a proxy that closes idle connections; behind `unhang serve` the client \
-                 gets an answer in time"
+                "look for its work while it is idle, and for a proxy that closes idle connections; \
+                 behind `unhang serve` the client gets an answer in time"
             }
             _ => self.remedy,
         }
@@ -94,7 +94,7 @@ checks! {
         "the server cannot be started",
         "check its command and its folder: `unhang servers` shows what is configured";
     CANNOT_REACH = "cannot-reach", Error, anywhere,
-        "nobody answers at the server's URL, or something that is no MCP server",
+        "no MCP server answers at the server's URL",
         "check the URL, its port and path, and that the server runs; then the network, a proxy, and the headers or the login that it wants";
     DIES_AT_START = "dies-at-start", Error, process,
         "it ends before it has answered anything",
@@ -106,11 +106,12 @@ checks! {
         "it starts once and not again, so no client can restart it",
         "look for what the first start leaves behind: a lock, a port, half an installation";
     SLOW_START = "slow-start", Warning, process,
-        "its first answer comes when some client has given up, or takes half of that time also at the second start",
+        "its first answer takes longer than the timeout of a client, or half of that time also at the \
+         second start",
         "answer `initialize` first and import the rest when it is needed; install it instead of fetching it at each start";
     REFUSES_HANDSHAKE = "refuses-handshake", Error, anywhere,
         "it answers `initialize` with an error",
-        "the error says what it wants; no client of the handshake revisions gets further";
+        "see its error for the cause; no client of the handshake revisions gets further";
     MODERN_ONLY = "modern-only", Warning, process,
         "it speaks the stateless revision 2026-07-28 alone, and most clients begin with a handshake",
         "let it answer `initialize` as well";
@@ -131,17 +132,17 @@ checks! {
         "nothing to do: clients have to probe before they rely on the new rules";
 
     NO_ANSWER = "no-answer", Error, anywhere,
-        "a request gets no answer, and a client without a clock waits for ever",
+        "a request gets no answer, and a client without a timeout waits for ever",
         "answer every request, also with an error; behind `unhang wrap` the client gets one in time";
     DIES_IN_USE = "dies-in-use", Error, process,
         "it ends while or right after it answers a request",
         "see its stderr; behind `unhang wrap` it is started again, with its session";
     DIES_IDLE = "dies-idle", Error, process,
-        "it ends while nobody asks it anything",
+        "it ends while it has no request",
         "keep it alive until its stdin ends; most clients never start it again";
     HANGS_IDLE = "hangs-idle", Error, anywhere,
-        "it answers no more after it was idle for a moment",
-        "look for what it does when it is idle; behind `unhang wrap` it is restarted";
+        "it stops answering after it was idle for a moment",
+        "look for its work while it is idle; behind `unhang wrap` it is restarted";
     CLOSES_STDIN = "closes-stdin", Error, process,
         "it closes its stdin and lives on, so nothing can reach it any more",
         "end with the reader of stdin, or keep reading";
@@ -149,26 +150,26 @@ checks! {
         "it closes its stdout and lives on, so it can answer nothing any more",
         "end when stdout is closed";
     SLOW_ANSWER = "slow-answer", Warning, anywhere,
-        "an answer takes longer than some client waits",
+        "an answer takes longer than the timeout of a client",
         "make it a job that answers at once (`unhang serve`), or page the list";
     BLOCKS_WHILE_BUSY = "blocks-while-busy", Warning, anywhere,
         "while a call runs it answers nothing else, not even `ping`, and looks hung",
         "run tools beside the loop that reads requests";
     ANSWERS_AFTER_CANCEL = "answers-after-cancel", Warning, process,
-        "it answers a call only when that is cancelled and nobody waits for it any more",
+        "it answers a call only after the client has cancelled it and no longer waits",
         "answer when the work is done, and drop the answer of a cancelled request";
     GOES_ON_AFTER_CANCEL = "goes-on-after-cancel", Note, process,
-        "it goes on with a call that was cancelled",
+        "it continues a call that was cancelled",
         "stop the work when `notifications/cancelled` comes";
     CALL_REFUSED = "call-refused", Note, anywhere,
-        "a tool that says it only reads, and needs no arguments, refuses to be called without",
-        "nothing to do if it needs something that is not here";
+        "a tool declares that it only reads and needs no arguments, and refuses a call without arguments",
+        "nothing to do if the tool needs something that this machine does not have";
     NO_SAFE_TOOL = "no-safe-tool", Note, anywhere,
-        "no tool was called, because none says that it only reads and needs no arguments",
+        "doctor called no tool, because no tool declares that it only reads and needs no arguments",
         "mark tools that change nothing with `readOnlyHint`";
 
     STDOUT_JUNK = "stdout-junk", Error, process,
-        "it writes to stdout what is no message, and some clients disconnect on that",
+        "it writes lines to stdout that are not messages, and some clients then disconnect",
         "write logs to stderr; behind `unhang wrap` the client never sees them";
     GLUED_TEXT = "glued-text", Error, process,
         "text stands on the same line as a message, which a client then loses",
@@ -180,10 +181,10 @@ checks! {
         "it answers with an array, which the revision that was agreed on forbids",
         "answer each request with one object";
     INVALID_MESSAGE = "invalid-message", Error, process,
-        "it sends what is no valid JSON-RPC, so whoever waits for it waits for ever",
+        "it sends invalid JSON-RPC, so a client that waits for the answer waits for ever",
         "write responses with a library for JSON-RPC 2.0";
     WRONG_ID = "wrong-id", Error, process,
-        "it answers under an id that nobody used, so the caller waits for ever",
+        "it answers under an id that no request has, so the caller waits for ever",
         "copy the id of the request, as it is";
     ID_TYPE_CHANGED = "id-type-changed", Error, process,
         "it answers under the id in another type, text for a number or a number for text, and strict clients find no match",
@@ -199,7 +200,7 @@ checks! {
         "end lines with LF alone; readers that cut at LF hand the CR on";
     HUGE_LINE = "huge-line", Warning, process,
         "it writes a line of more than 8 MiB, which some clients cut off or refuse",
-        "give a pointer to what is large, or page it";
+        "return a link to large data, or split the data into pages";
     DEEP_NESTING = "deep-nesting", Warning, process,
         "it nests JSON deeper than common parsers follow",
         "answer with flatter data";
@@ -213,30 +214,30 @@ checks! {
         "it sends a notification before most answers",
         "nothing to do: but clients that take the next line for their answer go wrong";
     ASKS_UNDECLARED = "asks-undeclared", Warning, process,
-        "it asks the client for what the client did not declare",
-        "ask only for what the client declared in `initialize`";
+        "it sends the client requests that the client did not declare",
+        "send only requests that the client declared in `initialize`";
     REQUEST_FLOOD = "request-flood", Warning, process,
         "it sends requests to the client by the hundred, and waits for none",
         "wait for an answer before asking again";
 
     STDERR_FLOOD = "stderr-flood", Warning, process,
-        "it writes more to stderr than a pipe holds, and stops for good where a client does not read that",
+        "it writes more to stderr than a pipe holds, and hangs if a client does not read stderr",
         "log less; behind `unhang wrap` stderr is always read";
     STDERR_LONG_LINE = "stderr-long-line", Warning, process,
         "it writes a very long line to stderr, over which clients that read lines stumble",
-        "cut what is logged";
+        "shorten its log lines";
     SHARES_STDIN = "shares-stdin", Error, process,
         "a process that it starts while it works inherits the protocol's stdin and can take messages from it",
         "start subprocesses with a null stdin";
     INHERITS_SECRETS = "inherits-secrets", Note, process,
         "it inherits variables that look like secrets and are not in its own configuration",
-        "configure it by name: then it gets a small set, and what its `env` says";
+        "configure it by name: then it gets a small set of variables, and those in its `env`";
 
     DIES_ON_GARBAGE = "dies-on-garbage", Error, process,
-        "it ends when a line on its stdin is no valid message",
+        "it ends after an invalid message on its stdin",
         "skip it, or answer -32700";
     DEAF_AFTER_GARBAGE = "deaf-after-garbage", Error, process,
-        "it answers nothing any more after a line on its stdin that is no valid message",
+        "it stops answering after an invalid message on its stdin",
         "skip it, or answer -32700";
     IGNORES_STDIN_END = "ignores-stdin-end", Error, process,
         "it lives on when its stdin ends, so every client that closes it leaves an orphan",
@@ -252,7 +253,7 @@ checks! {
         "end with code 0";
 
     INVALID_LIST = "invalid-list", Error, anywhere,
-        "what it answers to a list request is no list",
+        "its answer to a list request is not a list",
         "answer with an array under the name of the list";
     LIST_REFUSED = "list-refused", Warning, anywhere,
         "it declares a list and refuses to give it",
@@ -261,7 +262,8 @@ checks! {
         "a list has no end of pages",
         "leave `nextCursor` out on the last page";
     INVALID_TOOL_SCHEMA = "invalid-tool-schema", Error, anywhere,
-        "the schema of a tool is no valid JSON schema of an object, and some clients drop the tool or the whole server",
+        "the schema of a tool is not a valid JSON schema of an object, and some clients drop the tool or \
+         the whole server",
         "give each tool a schema with `\"type\": \"object\"`";
     DUPLICATE_TOOL = "duplicate-tool", Error, anywhere,
         "two tools have the same name",

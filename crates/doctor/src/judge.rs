@@ -136,7 +136,7 @@ impl FindingList {
     fn start_without_a_name(&mut self, seen: &Observations) {
         let is_found = self.findings.iter().any(|finding| finding.check.severity != Severity::Note);
         if matches!(seen.cold, Some(StartResult::Unusable)) && !is_found {
-            self.find(checks::SILENT_AT_START, "nothing came that is an answer to `initialize`");
+            self.find(checks::SILENT_AT_START, "it sent no answer to `initialize`");
         }
     }
 
@@ -221,7 +221,7 @@ impl FindingList {
                 let took = in_words(slowest.took);
                 self.find(
                     checks::SLOW_ANSWER,
-                    format!("{} took {took}, past the clock of {}", slowest.what, passed.join(", ")),
+                    format!("{} took {took}, longer than the timeout of {}", slowest.what, passed.join(", ")),
                 );
             }
         }

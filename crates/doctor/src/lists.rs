@@ -42,7 +42,7 @@ fn schema_fault(schema: &Value, must_be_object: bool) -> Option<String> {
         return Some("is missing".to_owned());
     }
     if !schema.is_object() {
-        return Some("is no object".to_owned());
+        return Some("is not an object".to_owned());
     }
     if must_be_object && schema["type"] != "object" {
         return Some("has no `\"type\": \"object\"`".to_owned());
@@ -51,7 +51,7 @@ fn schema_fault(schema: &Value, must_be_object: bool) -> Option<String> {
     options.build(schema).err().map(|error| {
         let location = error.instance_path().to_string();
         let location = if location.is_empty() { String::new() } else { format!(" at {location}") };
-        unhang_core::wording::shortened(&format!("is no JSON schema{location}: {error}"), 160).into_owned()
+        unhang_core::wording::shortened(&format!("is not a JSON schema{location}: {error}"), 160).into_owned()
     })
 }
 
@@ -78,12 +78,12 @@ mod tests {
         for (schema, expect) in [
             (json!({ "type": "object" }), None),
             (json!(null), Some("is missing")),
-            (json!("object"), Some("is no object")),
+            (json!("object"), Some("is not an object")),
             (json!({}), Some("has no")),
             (json!({ "type": "object", "properties": { "a": { "type": "integr" } } }), Some("/properties/a")),
             (
                 json!({ "type": "object", "properties": { "a": { "pattern": "(" } } }),
-                Some("is no JSON schema"),
+                Some("is not a JSON schema"),
             ),
         ] {
             let fault = tool(&json!({ "name": "t", "inputSchema": schema })).fault;

@@ -204,7 +204,8 @@ impl AnswerWriter {
                 self.send(call.route, Some(error), &fault.response(Some(id)), effects);
             }
             Err(other) => {
-                let happened = format!("`{}` cannot be asked: {other}", call.awaited.name());
+                let happened =
+                    format!("unhang cannot send the request to `{}`: {other}", call.awaited.name());
                 let error_report =
                     ErrorReport { kind: FaultKind::ShuttingDown, summary: happened, hint: "ask again later" };
                 self.fail(now, id, call, error_report, effects);
@@ -401,7 +402,7 @@ fn result_for<'a>(
     result: &'a RawValue,
 ) -> Result<Cow<'a, str>, String> {
     let raw = Json::new(result.get().as_bytes()).filter(|raw| raw.get().starts_with('{'));
-    let raw = raw.ok_or_else(|| "what is no object".to_owned())?;
+    let raw = raw.ok_or_else(|| "a result that is not an object".to_owned())?;
     match (answered.era, result::kind(raw)) {
         // A server of the handshake era knows no other kind of result, whatever it writes there.
         (Era::Legacy, _) | (Era::Modern, result::ResultKind::Complete) => {}

@@ -166,7 +166,7 @@ pub(super) async fn answered(
             adopted = poll(&mut adopting) => match adopted {
                 Ok(promoted) => return CallTaskEnd::Promoted(Box::new((promoted, running_call))),
                 Err(why) => {
-                    tracing::warn!("no job can be made of a call: {why}");
+                    tracing::warn!("a call cannot become a job: {why}");
                     return CallTaskEnd::NotPromoted(Box::new((why.0, running_call)));
                 }
             },
@@ -204,7 +204,7 @@ async fn task_first(
         return Err(CallTaskEnd::Nothing);
     };
     adopted.map_err(|why| {
-        tracing::warn!("a call cannot be kept as a task, and is refused: {why}");
+        tracing::warn!("unhang refuses a call, because it cannot store the call as a task: {why}");
         let failure = Failure {
             kind: FaultKind::Overloaded,
             server: about.server.name().to_owned(),

@@ -97,7 +97,8 @@ impl CallTasks {
     /// Forgets a task that has ended. Returns its call and its outcome.
     pub(super) fn settle(&mut self, finished: FinishedTask) -> Option<(CallKey, CallTaskEnd)> {
         let (task, ended) = finished.unwrap_or_else(|error| {
-            let text = "this tool failed by a bug in unhang, which goes on; its stderr and log say where";
+            let text = "this tool failed because of a bug in unhang; unhang continues, and its stderr and log \
+                have the details";
             (error.id(), CallTaskEnd::Tool(ToolAnswer::error(text)))
         });
         let key = self.keys.remove(&task)?;

@@ -119,7 +119,7 @@ impl SessionJobs {
             if !promoted.inputs().answer(id, &key, Ok(response)) {
                 tracing::info!(
                     job = id.as_str(),
-                    "a client has answered `{key}`, which is no open question of it"
+                    "a client answered `{key}`, which is not an open question of the job"
                 );
             }
         }

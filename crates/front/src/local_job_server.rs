@@ -51,7 +51,7 @@ impl LocalJobServer {
         let toolbox: Arc<dyn Toolbox> = match Table::of_jobs(names, service.clone()) {
             Ok(table) => Arc::new(table),
             Err(why) => {
-                tracing::error!("there are no tools about jobs: {why}");
+                tracing::error!("unhang cannot offer its tools for jobs: {why}");
                 Arc::new(NoTools)
             }
         };

@@ -412,10 +412,12 @@ impl McpSession {
             // The window that asks does not end, and its session goes on.
             let (ends, hint) = match self.jobs.are_of_windows {
                 true => (
-                    "the window that has the servers for all windows is ending".to_owned(),
-                    "call it again if it is safe to repeat; another window has the servers now",
+                    "the window that runs the servers for all windows is ending".to_owned(),
+                    "send the request again if it is safe to repeat; another window runs the servers now",
                 ),
-                false => (ending.to_owned(), "call it again in the next session if it is safe to repeat"),
+                false => {
+                    (ending.to_owned(), "send the request again in the next session if it is safe to repeat")
+                }
             };
             let (name, elapsed) = (call.awaited.name(), in_words(self.now.saturating_sub(call.since)));
             let happened = format!("{ends}; `{name}` had not answered after {elapsed}");

@@ -167,7 +167,7 @@ impl McpSession {
     ) -> Result<(), &'static str> {
         let (QuestionSubject::Call(key) | QuestionSubject::OneOfSeveral(key)) = about;
         let call = self.calls.by_key(key).or_else(|| self.parked_calls.call(key));
-        let call = call.ok_or("nobody waits for the call any more")?;
+        let call = call.ok_or("the caller no longer waits for the call")?;
         self.client.can_be_asked(call, asked)?;
         if !call.revision.is_stateless() {
             let several = matches!(about, QuestionSubject::OneOfSeveral(_));
@@ -227,7 +227,7 @@ impl McpSession {
                 session = self.answers.session_name(),
                 client = self.answers.client_name(),
                 job = report.job_id.as_str(),
-                "`{}` goes on as a job",
+                "`{}` continues as a job",
                 call.awaited.name()
             );
             self.answers.answer_raw(id, call.route, &call.promoted_answer(report, self.jobs.ttl), effects);

@@ -113,20 +113,23 @@ pub(super) fn subject(known: &KnownServers, request: &ClientRequest<'_>) -> Resu
     let catalog = &*known.catalog;
     let told = |happened: String, hint| NotAsked::Told(invalid_params(happened, hint));
     let Some(requested) = RequestedItem::by(request) else {
-        return Err(told(format!("`{}` is about nothing", request.method), "ask for something by its name"));
+        return Err(told(
+            format!("`{}` does not name its subject", request.method),
+            "name the subject in the request",
+        ));
     };
     let owner = requested.owner(catalog).or_else(|| requested.unlisted(known));
     let RequestedItem { method, member, holder, about } = requested;
     let Some(about) = about else {
         let parent = if holder.is_some() { "params.ref" } else { "params" };
-        let happened = format!("`{method}` names nothing in {parent}.{member}");
-        return Err(told(happened, "name what it is about"));
+        let happened = format!("`{method}` has no name in {parent}.{member}");
+        return Err(told(happened, "give the name there"));
     };
     let Some(owner) = owner else {
         return Err(match (method, member) {
             ("resources/read", _) => NotAsked::Resource(about),
             (_, "name") => NotAsked::Told(missing(known, "prompt", &about).unwrap_or_else(|| {
-                no_such("prompt", "prompts/list names all of them", &about, catalog.prompt_names())
+                no_such("prompt", "prompts/list names all prompts", &about, catalog.prompt_names())
             })),
             _ => told(
                 format!("there is no resource or template `{}`", shortened(&about, MOST_ECHOED)),
@@ -152,8 +155,9 @@ pub(super) fn subject(known: &KnownServers, request: &ClientRequest<'_>) -> Resu
 pub(super) fn missing(known: &KnownServers, what: &str, name: &str) -> Option<ErrorReport<'static>> {
     let (absent, why) = known.absent.iter().find_map(|absent| Some((absent, absent.why_without(name)?)))?;
     let name = shortened(name, MOST_ECHOED);
-    let happened = format!("there is no {what} `{name}`, for `{}` is not there: {why}", absent.server);
-    Some(invalid_params(happened, "mend that server; it is tried again by itself"))
+    let happened =
+        format!("the {what} `{name}` is not available, because `{}` is not available: {why}", absent.server);
+    Some(invalid_params(happened, "fix that server; unhang tries it again by itself"))
 }
 
 /// Words the error for an unknown name, and suggests the nearest known name.

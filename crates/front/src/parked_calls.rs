@@ -107,13 +107,13 @@ pub(super) enum NotResumed {
 impl NotResumed {
     fn unknown(method: &str) -> NotResumed {
         let happened =
-            format!("the requestState of `{method}` is not one that this request was given, or is over");
+            format!("the requestState of `{method}` has expired, or unhang did not give it to this request");
         NotResumed::Unknown(invalid_params(happened, MAKE_ANEW))
     }
 }
 
 /// The hint for a request that comes back to no parked call.
-pub(super) const MAKE_ANEW: &str = "make the request anew, without requestState and inputResponses";
+pub(super) const MAKE_ANEW: &str = "make the request again, without requestState and inputResponses";
 
 /// The parked calls of one session.
 #[derive(Debug, Default)]
@@ -187,13 +187,13 @@ impl ParkedCalls {
             return Ok(None);
         }
         if self.secret.is_none() {
-            return Err("nobody could come back with the answer");
+            return Err("the client could not return with the answer");
         }
         if is_ending {
             // The call itself still gets the time that an end allows.
-            return Err("unhang is ending, and nobody could come back with the answer");
+            return Err("unhang is ending, and the client could not return with the answer");
         }
-        let (id, call) = calls.park(key).ok_or("nobody waits for the call any more")?;
+        let (id, call) = calls.park(key).ok_or("the caller no longer waits for the call")?;
         let until = call.since + call.limit;
         let route = call.route;
         let questions = vec![(question, asked)];
@@ -305,5 +305,5 @@ pub(super) fn own_state(params: Option<Json<'_>>) -> Option<String> {
 
 /// Returns the error for a question that stays unanswered.
 fn cancelled_reply() -> (i32, String) {
-    (FaultKind::Cancelled.code(), "the client has not come back with an answer".to_owned())
+    (FaultKind::Cancelled.code(), "the client has not returned with an answer".to_owned())
 }

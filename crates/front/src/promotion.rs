@@ -75,7 +75,8 @@ impl PromotionReply {
             PromotionReply::Task(dialect) => {
                 let view = TaskView::of(report, ttl, POLL_INTERVAL);
                 let said = format!(
-                    "`{tool}` goes on in the background as task {}; its result comes when it is done.",
+                    "`{tool}` continues in the background as task {}; the task returns its result when \
+                     it completes.",
                     report.job_id
                 );
                 let server = implementation().to_string();

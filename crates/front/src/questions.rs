@@ -109,7 +109,7 @@ impl ClientQuestions {
     ) -> Result<(), &'static str> {
         let route = call.route;
         if !effects.takes_more(route.stream) {
-            return Err("the client that made the call takes nothing but its answer");
+            return Err("the client that made the call accepts only the answer");
         }
         let name = format!("unhang-{question}");
         let members = members(asked, Era::Legacy, &name);
@@ -185,9 +185,9 @@ impl ClientQuestions {
                 self.open.insert(id, OpenQuestion { call, route, ..open });
                 continue;
             }
-            let why = (FaultKind::Cancelled.code(), "the call that it was about is over".to_owned());
+            let why = (FaultKind::Cancelled.code(), "the call of this question has ended".to_owned());
             actions.push_back(SessionAction::Reply { question: open.question, replied: Err(why) });
-            let line = compose::cancelled(&id, "the call that it was about is over");
+            let line = compose::cancelled(&id, "the call of this question has ended");
             effects.to_client(LineTarget::Beside(open.route.stream), Class::Kept, &line);
         }
     }

@@ -79,7 +79,8 @@ impl McpSession {
                 self.answers.answer(&request.id, Revision::V2025November, request.route, Map::new(), effects);
             }
             (None, None) => {
-                let happened = format!("`{}` names no revision, and there was no handshake", request.method);
+                let happened =
+                    format!("`{}` names no revision, and the client made no handshake", request.method);
                 let hint = "begin with `initialize`, or give each request params._meta with \
                             io.modelcontextprotocol/protocolVersion and /clientCapabilities";
                 self.answers.refuse_request(request, invalid_params(happened, hint), effects);
@@ -108,7 +109,7 @@ impl McpSession {
     fn initialize(&mut self, request: &ClientRequest<'_>, effects: &mut impl SessionEffects) {
         let Some(asked) = request.text("protocolVersion") else {
             let happened = "`initialize` names no protocolVersion".to_owned();
-            let hint = "name the newest revision that the client speaks";
+            let hint = "name the newest revision that the client supports";
             return self.answers.refuse_request(request, invalid_params(happened, hint), effects);
         };
         let revision = Revision::negotiated(&asked);
@@ -131,7 +132,7 @@ impl McpSession {
         self.answers.name_client(request.client_name());
         if !request.params.is_some_and(declares_capabilities) {
             let happened = format!("`{}` has no {CLIENT_CAPABILITIES} in params._meta", request.method);
-            let hint = "give each request both members; an empty object will do";
+            let hint = "give each request both members; an empty object is enough";
             return self.answers.refuse_request(request, invalid_params(happened, hint), effects);
         }
         self.dispatch(request, revision, effects);
@@ -196,8 +197,9 @@ impl McpSession {
         effects: &mut impl SessionEffects,
     ) {
         let Some(level) = request.text("level").as_deref().and_then(Level::named) else {
-            let happened = "`logging/setLevel` names no level that there is".to_owned();
-            let error_report = invalid_params(happened, "name one from debug, which says most, to emergency");
+            let happened = "`logging/setLevel` does not name a known level".to_owned();
+            let error_report =
+                invalid_params(happened, "name a level from debug (most messages) to emergency");
             return self.answers.refuse_request(request, error_report, effects);
         };
         self.client.log_from(level);
@@ -213,9 +215,8 @@ impl McpSession {
         effects: &mut impl SessionEffects,
     ) {
         if request.cursor().is_some() {
-            let happened =
-                format!("`{}` was asked for a page with a cursor that was never given out", list.method());
-            let hint = "everything is on the first page, which has no cursor";
+            let happened = format!("`{}` has a cursor that unhang never gave out", list.method());
+            let hint = "ask without a cursor: the first page has all items";
             return self.answers.refuse_request(request, invalid_params(happened, hint), effects);
         }
         let awaited = (self.calls.new_key(), Awaited::List(list));
@@ -499,7 +500,7 @@ impl McpSession {
     ) {
         let Some(uri) = request.text("uri") else {
             let happened = format!("`{}` names no resource in params.uri", request.method);
-            let error_report = invalid_params(happened, "name what it is about");
+            let error_report = invalid_params(happened, "give the URI of the resource there");
             return self.answers.refuse_request(request, error_report, effects);
         };
         match self.session_catalog.servers().and_then(|known| known.catalog.resource(&uri)) {

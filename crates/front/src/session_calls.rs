@@ -142,17 +142,18 @@ impl Awaited {
     pub(super) fn hint_to_wait(&self) -> &'static str {
         match self {
             Awaited::Tool(_) => {
-                "it was stopped; raise --call-timeout, or set mode = \"job\" for this tool, which then answers at once"
+                "unhang stopped it; raise --call-timeout, or set mode = \"job\" for this tool, which \
+                 then answers at once"
             }
             Awaited::Server { method: "tools/call", .. } => {
-                "the server was told; raise call-timeout in its limits if it needs longer"
+                "unhang told the server to stop; raise call-timeout in its limits if it needs longer"
             }
             Awaited::Owner(_) => {
-                "servers are still being started, and it may be one's of them; look at /status or the log"
+                "unhang is still starting servers, and one of them may have it; see /status or the log"
             }
-            Awaited::Task(_) | Awaited::Job(_) => "ask again: what it is about goes on",
+            Awaited::Task(_) | Awaited::Job(_) => "ask again: the job continues",
             Awaited::Server { .. } | Awaited::List(_) | Awaited::Changes(_) => {
-                "the server was told; raise request-timeout in its limits if it needs longer"
+                "unhang told the server to stop; raise request-timeout in its limits if it needs longer"
             }
         }
     }

@@ -139,10 +139,11 @@ impl SessionCatalog {
 
     /// Makes the error for a method that is not offered.
     pub(super) fn no_such_method(&self, method: &str, revision: Revision) -> ErrorReport<'static> {
-        let happened = format!("there is no method `{method}` in the revision {} here", revision.name());
+        let happened =
+            format!("unhang does not offer the method `{method}` in the revision {}", revision.name());
         let hint = match self.servers {
-            None => "there are tools/list and tools/call",
-            Some(_) => "there are those of tools, prompts, resources and completions",
+            None => "it offers tools/list and tools/call",
+            Some(_) => "it offers the methods of tools, prompts, resources and completions",
         };
         ErrorReport { kind: FaultKind::MethodNotFound, summary: happened, hint }
     }
@@ -247,13 +248,13 @@ impl SessionCatalog {
             let own = self.tools.iter().filter(|tool| tool.listing != ToolListing::Nowhere);
             let own = own.map(|tool| tool.name.as_str());
             let others = self.servers.iter().flat_map(|known| known.catalog.tool_names());
-            return Err(no_such("tool", "tools/list names all of them", &name, own.chain(others)));
+            return Err(no_such("tool", "tools/list names all tools", &name, own.chain(others)));
         }
         let arguments = request.params.and_then(|params| params.member("arguments"));
         let arguments = match arguments.filter(|arguments| arguments.get() != "null") {
             None => Map::new(),
             Some(arguments) => serde_json::from_str(arguments.get()).map_err(|error| {
-                let happened = format!("the arguments of `{name}` cannot be read: {error}");
+                let happened = format!("unhang cannot read the arguments of `{name}`: {error}");
                 invalid_params(happened, "give params.arguments as an object, or leave it out")
             })?,
         };

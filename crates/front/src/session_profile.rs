@@ -128,7 +128,7 @@ impl SessionProfile {
         asked: AskedParams<'_>,
     ) -> Result<(), &'static str> {
         if !CAPABILITIES.iter().any(|(method, _)| *method == asked.0) {
-            return Err("no client knows it");
+            return Err("MCP has no such request to a client");
         }
         let capabilities =
             self.capabilities_for(call).and_then(|capabilities| Json::new(capabilities.as_bytes()));

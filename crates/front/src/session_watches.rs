@@ -41,7 +41,10 @@ impl SessionWatches {
                 Some(changes) => match changes.recv().await {
                     Ok(updated) => return updated,
                     Err(RecvError::Lagged(missed)) => {
-                        tracing::warn!("{missed} changes of resources came faster than they could be told");
+                        tracing::warn!(
+                            "unhang left out {missed} notifications of changed resources, because they \
+                            came too fast"
+                        );
                     }
                     Err(RecvError::Closed) => self.updates = None,
                 },

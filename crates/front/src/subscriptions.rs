@@ -124,7 +124,7 @@ impl Filter {
 
 /// Makes the error for a subscription on a stream that ends with the answer.
 pub(super) fn not_listening() -> ErrorReport<'static> {
-    let happened = format!("`{LISTEN}` came from a client that takes nothing but an answer");
+    let happened = format!("`{LISTEN}` came from a client that accepts only an answer");
     ErrorReport { kind: FaultKind::InvalidRequest, summary: happened, hint: "accept text/event-stream" }
 }
 
@@ -161,7 +161,10 @@ impl WatchedResources {
     /// Fails if the session watches as many resources as it may.
     pub(super) fn add(&mut self, resource: Resource, public: String) -> Result<(), ErrorReport<'static>> {
         if self.watched.len() >= MAX_SUBSCRIPTIONS {
-            let happened = format!("the session hears of {} resources already", self.watched.len());
+            let happened = format!(
+                "the session has {} subscriptions to resources, which is the limit",
+                self.watched.len()
+            );
             let hint = "unsubscribe from some of them";
             return Err(ErrorReport { kind: FaultKind::Overloaded, summary: happened, hint });
         }

@@ -73,8 +73,8 @@ impl JobCapabilities {
     /// Returns the hint that tells how to list all readable resources.
     pub(super) fn names_all(self) -> String {
         match self.alone {
-            Some(names) => format!("{}list_jobs names all jobs", names.prefix),
-            None => "resources/list names all of them".to_owned(),
+            Some(names) => format!("{}list_jobs lists all jobs", names.prefix),
+            None => "resources/list names all resources".to_owned(),
         }
     }
 }
@@ -251,7 +251,8 @@ fn as_resource(uri: &str, told: &TaskTold) -> String {
 
 /// Makes the error for a page with an unknown cursor.
 fn no_such_page() -> String {
-    let message = "tasks/list was asked for a page with a cursor that was never given out, or is too old; ask without one";
+    let message =
+        "tasks/list has a cursor that is too old, or that unhang never gave out; ask without a cursor";
     json!({ "code": FaultKind::InvalidParams.code(), "message": message }).to_string()
 }
 
@@ -275,10 +276,11 @@ fn error_of(report: &JobReport) -> Value {
     };
     let elapsed = Duration::try_from_secs_f64(report.elapsed_time_seconds).unwrap_or_default();
     let (how, hint) = match kind {
-        FaultKind::Cancelled => {
-            (format!("{} after {}", report.status, in_words(elapsed)), "call it again if it is still wanted")
-        }
-        _ => (report.summary(), "nothing starts it again by itself"),
+        FaultKind::Cancelled => (
+            format!("{} after {}", report.status, in_words(elapsed)),
+            "call it again if you still need the result",
+        ),
+        _ => (report.summary(), "unhang does not start it again by itself"),
     };
     let happened = format!("`{}` has no result: {how}", report.name);
     let error_report = ErrorReport { kind, summary: happened, hint };
@@ -396,7 +398,7 @@ impl TasksTold {
                     tasks::RESULT => match came {
                         JobOutcomeWords::Result(text) => Json::new(text.as_bytes())
                             .map(|result| tasks::payload(result, told.report.job_id.as_str()))
-                            .ok_or_else(|| failed("its result is not readable any more")),
+                            .ok_or_else(|| failed("unhang can no longer read its result")),
                         JobOutcomeWords::Error(error) => Err(error),
                         JobOutcomeWords::Nothing | JobOutcomeWords::Asked(_) => {
                             Err(failed("the task has not ended yet; ask for its result again"))

@@ -24,7 +24,8 @@ use unhang_core::{
 };
 
 /// The hint for a timed-out call of which no job could be made.
-const NOT_PROMOTED_HINT: &str = "the server was told; see why jobs cannot be kept (`unhang job list` says it), or raise call-timeout in its limits";
+const NOT_PROMOTED_HINT: &str = "unhang told the server to stop; run `unhang job list` to see why unhang cannot store jobs, or raise \
+    call-timeout in its limits";
 
 impl SessionCall {
     /// Returns the moment at which the call fails if no outcome has come.
@@ -48,9 +49,7 @@ impl SessionCall {
     pub(super) fn silence(&self) -> (String, &'static str) {
         let silent = format!("`{}` did not answer within {}", self.awaited.name(), in_words(self.limit));
         match &self.not_promoted {
-            Some(why) => {
-                (format!("{silent}, and no job could be made of the call: {why}"), NOT_PROMOTED_HINT)
-            }
+            Some(why) => (format!("{silent}, and the call could not become a job: {why}"), NOT_PROMOTED_HINT),
             None => (silent, self.awaited.hint_to_wait()),
         }
     }

@@ -53,7 +53,7 @@ pub(super) fn made_again(params: Json<'_>) -> Option<Resumption> {
 
 /// Makes the error for a request of this method whose URL the person has declined to open.
 pub(super) fn declined(method: &str) -> ErrorReport<'static> {
-    let happened = format!("`{method}` needs a URL to be opened, and nobody has");
+    let happened = format!("`{method}` needs the user to open a URL, and the user did not");
     ErrorReport { kind: FaultKind::Cancelled, summary: happened, hint: MAKE_ANEW }
 }
 

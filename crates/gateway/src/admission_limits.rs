@@ -157,7 +157,7 @@ impl AdmissionLimits {
         let taking = self.sessions.take(session, acquire.fairness_key, self.listener.asked_one_first());
         let turn = in_line(&self.listener.waiting, acquire, in_time(acquire, taking)).await;
         turn.map(Some).map_err(|refused| {
-            let what = "it asks things about its calls and has those of one session at a time";
+            let what = "it sends requests about its calls, so it gets the calls of one session at a time";
             self.overloaded(acquire, &refused, &format!("`{}`", self.name), what)
         })
     }
@@ -228,7 +228,7 @@ impl AdmissionLimits {
             }
             NotAdmitted::Full(QueueFull { bounds, retry_after }) => {
                 let happened = format!(
-                    "{whose} has no room for `{method}`: {} wait for their turn already",
+                    "{whose} has no room for `{method}`: {} requests already wait for their turn",
                     bounds.room
                 );
                 let hint = format!("{what}; ask again in {}", in_words(*retry_after));

@@ -314,7 +314,7 @@ impl Backend {
             let topics = Topics { resources: Vec::new(), lists: true };
             match client.subscribe(topics, &RequestOptions::default()).await {
                 Ok(subscription) => self.connection().subscribed(subscription),
-                Err(error) => tracing::debug!("`{}` does not tell of changes: {error}", self.name()),
+                Err(error) => tracing::debug!("`{}` does not report changes: {error}", self.name()),
             }
         }
         Ok(offered)
@@ -357,8 +357,9 @@ impl Backend {
     /// wrote.
     pub(super) fn absent(&self, style: &Style, may_read: bool) -> Option<UnlistedServer> {
         let was_listed = self.lists.failure_to_list()?;
-        let failed =
-            || self.record.last_failure().last(may_read).unwrap_or("it could not be listed").to_owned();
+        let failed = || {
+            self.record.last_failure().last(may_read).unwrap_or("unhang could not get its lists").to_owned()
+        };
         let (server, beginning) = (self.name().to_owned(), style.beginning(self.prefix()));
         Some(UnlistedServer { server, beginning, why: was_listed.then(failed) })
     }

@@ -70,7 +70,7 @@ pub(super) fn explained(error: Error, spent: TimeSpent, since: Instant) -> Error
         let (server, line) = (&failed.server, in_words(spent.in_line));
         let asked = in_words(since.elapsed());
         failed.happened.push_str(&format!(
-            ": it waited {line} for its turn behind other calls, and `{server}` had it for {asked}"
+            ": the request waited {line} for its turn behind other calls, and `{server}` had it for {asked}"
         ));
         failed.hint = "ask again when others have ended, or raise call-timeout or max-in-flight".to_owned();
     } else if failed.kind == FaultKind::Deadline {

@@ -109,7 +109,8 @@ fn tell_clashes(before: &Catalog, now: &Catalog, roster: &Roster) {
             None => "unhang itself".to_owned(),
         };
         tracing::warn!(
-            "{} and {} would both have `{}`; that of the latter is called `{}`; give it another prefix to choose its name",
+            "{} and {} would both have `{}`; unhang calls that of the latter `{}`; give the latter \
+             another prefix to choose the name",
             of(clash.first.server),
             of(clash.second.server),
             clash.requested_name,

@@ -106,7 +106,7 @@ impl Backend {
             let stop = Arc::clone(&self.stop_lock).lock_owned().await;
             let Some(client) = self.to_be_stopped(idle) else { continue };
             tracing::info!(
-                "`{}` was asked nothing for {}, and rests until it is asked",
+                "`{}` got no request for {}; unhang stops it until the next request",
                 self.name(),
                 in_words(idle)
             );

@@ -205,7 +205,7 @@ async fn restore(backend: &Weak<Backend>, start: u64) {
         });
         if timeout(RESTORE_PATIENCE, telling).await.is_err() {
             tracing::warn!(
-                "`{}` is slow to take up what it is to tell of; requests do not wait",
+                "`{}` is slow to take its log level and its subscriptions; requests do not wait for that",
                 backend.name()
             );
         }

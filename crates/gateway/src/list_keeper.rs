@@ -49,7 +49,7 @@ pub(super) async fn keep_lists(core: Arc<GatewayCore>, backend: Arc<Backend>) {
 fn tell_absence(notices: &Notices, backend: &Backend, why: Option<&Error>, is_told: bool) -> bool {
     let Some(error) = why else {
         if is_told {
-            notices.say(&format!("`{}` is there now", backend.name()));
+            notices.say(&format!("`{}` is available now", backend.name()));
         }
         return false;
     };
@@ -58,9 +58,9 @@ fn tell_absence(notices: &Notices, backend: &Backend, why: Option<&Error>, is_to
         return is_told;
     }
     let of_it = match backend.lists.are_recalled() {
-        true => "what it offered before stays listed",
-        false => "what it offers is missing",
+        true => "unhang keeps its earlier lists",
+        false => "its lists are missing",
     };
-    notices.say(&format!("`{}` is not there, and {of_it}: {error}", backend.name()));
+    notices.say(&format!("`{}` is not available, and {of_it}: {error}", backend.name()));
     true
 }

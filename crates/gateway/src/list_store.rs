@@ -177,7 +177,8 @@ impl ListStore {
         pending_write.kept = digest;
         if bytes.len() as u64 > MAX_FILE {
             tracing::warn!(
-                "`{}` offers {} bytes, which are not kept for the next run: at most {MAX_FILE} are",
+                "unhang does not keep the lists of `{}` for the next run: they have {} bytes, over the \
+                 limit of {MAX_FILE}",
                 self.0.server,
                 bytes.len()
             );
@@ -269,7 +270,7 @@ impl ListFile {
             let written = keep.map_or(Ok(()), |bytes| self.put(&bytes));
             let written = written.and_then(|()| if forget { self.put_without_revision() } else { Ok(()) });
             if let Err(error) = written {
-                tracing::warn!("what `{}` offers is not kept for the next run: {error}", self.server);
+                tracing::warn!("unhang cannot keep the lists of `{}` for the next run: {error}", self.server);
             }
         }
     }
@@ -283,7 +284,7 @@ impl ListFile {
         })?;
         replace(&self.folder, &self.file, bytes, Durability::Memory)?;
         if let Err(error) = self.tidy(SystemTime::now()) {
-            tracing::debug!("old lists stay where they are: {error}");
+            tracing::debug!("unhang cannot remove old lists: {error}");
         }
         Ok(())
     }
@@ -300,14 +301,17 @@ impl ListFile {
         let bytes = match read_at_most(&path, MAX_FILE) {
             Ok(bytes) => bytes?,
             Err(error) => {
-                tracing::warn!("what `{}` offered is not known from the last run: {error}", self.server);
+                tracing::warn!(
+                    "unhang cannot read the lists of `{}` from the last run: {error}",
+                    self.server
+                );
                 return None;
             }
         };
         let kept = match serde_json::from_slice::<StoredLists>(&bytes) {
             Ok(kept) if kept.format != FORMAT => {
                 tracing::debug!(
-                    "what `{}` offered was kept in another form, {}, and is passed over",
+                    "unhang ignores the lists of `{}` from the last run, because they have the format {}",
                     self.server,
                     kept.format
                 );
@@ -315,12 +319,16 @@ impl ListFile {
             }
             // Half of the digest is in the name. The whole one here tells files that somebody has copied about.
             Ok(kept) if kept.identity != self.identity => {
-                tracing::warn!("{} is of another server, and is passed over", path.display());
+                tracing::warn!("unhang ignores {}, which belongs to another server", path.display());
                 return None;
             }
             Ok(kept) => kept,
             Err(error) => {
-                tracing::warn!("{} is damaged in line {}, and is passed over", path.display(), error.line());
+                tracing::warn!(
+                    "unhang ignores {}, which is damaged in line {}",
+                    path.display(),
+                    error.line()
+                );
                 return None;
             }
         };
@@ -338,7 +346,7 @@ impl ListFile {
         let touched =
             File::open(path).and_then(|file| if is_old(&file)? { file.set_modified(now) } else { Ok(()) });
         if let Err(error) = touched {
-            tracing::debug!("what `{}` offered looks unused: {error}", self.server);
+            tracing::debug!("unhang cannot mark the lists of `{}` as used: {error}", self.server);
         }
     }
 
@@ -385,7 +393,7 @@ async fn read_ahead_by(
         }
     });
     if let Err(error) = reading {
-        return tracing::warn!("what servers offered in the last run is not known: {error}");
+        return tracing::warn!("unhang cannot read the lists of the last run: {error}");
     }
     let by = Instant::now() + DISK_LIMIT;
     // The channel ends when all files have been read.

@@ -203,7 +203,7 @@ impl ServerLists {
             let why = error.to_string();
             let is_cut = matches!(&error, Error::Failure(failure) if failure.kind == FaultKind::TooLarge);
             if is_cut && self.known().reported.insert(list.method().to_owned()) {
-                tracing::warn!("{why}; it is taken to have none of these");
+                tracing::warn!("{why}; unhang takes this list as empty");
             } else {
                 tracing::debug!("`{}`: {why}", self.entry.spec.name);
             }

@@ -79,7 +79,7 @@ impl RequestedLevel {
         }
         let params = Map::from_iter([("level".to_owned(), level.name().into())]);
         if let Err(error) = client.request("logging/setLevel", params, &RequestOptions::default()).await {
-            tracing::debug!("`{server}` does not log by level: {error}");
+            tracing::debug!("`{server}` does not accept a log level: {error}");
         }
     }
 

@@ -112,7 +112,7 @@ impl NotificationListener {
             self.asked_one_first.store(is_of_one, Ordering::Relaxed);
             self.asks.store(true, Ordering::Release);
             tracing::info!(
-                "`{}` asks for {method} in a call; from now on it has calls of one session at a time",
+                "`{}` sent {method} during a call; from now on it gets the calls of one session at a time",
                 self.server
             );
         }
@@ -137,7 +137,7 @@ impl ServerListener for NotificationListener {
         let (waiting, put, question_limit) = (Arc::clone(&self.waiting), Instant::now(), self.question_limit);
         Box::pin(async move {
             waiting.until_crowded(session, put, question_limit).await;
-            "others have waited for the server, and nobody has answered".to_owned()
+            "other calls waited for the server, and the client did not answer".to_owned()
         })
     }
 
@@ -169,7 +169,7 @@ impl ServerListener for NotificationListener {
         method: String,
         _params: Option<Box<RawValue>>,
     ) -> Pin<Box<dyn Future<Output = ListenerAnswer> + Send + 'static>> {
-        let why = "no call is in flight that it could be about";
+        let why = "the server has no call in flight";
         Box::pin(
             async move { Err((FaultKind::MethodNotFound.code(), format!("`{method}` is declined: {why}"))) },
         )
@@ -194,6 +194,6 @@ mod tests {
         assert!(timeout(LONG, open.as_mut()).await.is_err(), "nobody waits");
         let _waits = listener.waiting.enter(None, Instant::now());
         let why = timeout(LONG, open).await.expect("it is over");
-        assert!(why.contains("others have waited") && listener.asks(), "{why}");
+        assert!(why.contains("other calls waited") && listener.asks(), "{why}");
     }
 }

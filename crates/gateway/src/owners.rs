@@ -26,7 +26,7 @@ use unhang_upstream::{
 const OWNER: &str = "io.github.unhang/owner";
 
 /// The name in errors if nothing says which server a request was for.
-const LEADER: &str = "the window that leads";
+const LEADER: &str = "the window that runs the servers";
 
 /// The time that the leader's verdict on a late call may take on its way. The front waits a little longer than that.
 const VERDICT_OF_LEADER: Duration = Duration::from_millis(350);
@@ -44,7 +44,7 @@ pub fn leader_lost(owner: Option<&str>, method: &str) -> (String, &'static str) 
         Some(owner) => format!("`{owner}` has not answered `{method}`"),
         None => format!("`{method}` was not answered"),
     };
-    (format!("{what}: the window that led has ended"), LOST)
+    (format!("{what}: the window that ran the servers has ended"), LOST)
 }
 
 /// Servers that another gateway has, by their names.
@@ -186,18 +186,25 @@ mod tests {
         };
         for (kind, tool, server, happened) in [
             (FaultKind::Deadline, Some("one__a"), "one", "`one` did not answer `tools/call` within 3s"),
-            (FaultKind::Deadline, None, NAME, "the window that leads did not answer `tools/call` within 3s"),
+            (
+                FaultKind::Deadline,
+                None,
+                NAME,
+                "the window that runs the servers did not answer `tools/call` within 3s",
+            ),
             (
                 FaultKind::ServerExited,
                 Some("one__a"),
                 "one",
-                "`one` has not answered `tools/call`: the window that led has ended 0ms after it was sent",
+                "`one` has not answered `tools/call`: the window that ran the servers has ended 0ms \
+                 after it was sent",
             ),
             (
                 FaultKind::ServerExited,
                 Some("another"),
                 NAME,
-                "`tools/call` was not answered: the window that led has ended 0ms after it was sent",
+                "`tools/call` was not answered: the window that ran the servers has ended 0ms after it \
+                 was sent",
             ),
         ] {
             assert_eq!(told(kind, tool), (server.to_owned(), happened.to_owned()));

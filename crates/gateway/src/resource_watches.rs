@@ -113,7 +113,7 @@ impl ResourceWatches {
                 }
                 match subscribed(&client, &uri, limit).await {
                     Ok(_subscription) => *slot = Some(ResourceSubscription { since: start, _subscription }),
-                    Err(error) => tracing::warn!("`{name}` does not tell of {uri} any more: {error}"),
+                    Err(error) => tracing::warn!("`{name}` no longer reports changes of {uri}: {error}"),
                 }
             });
         }

@@ -210,7 +210,7 @@ impl TaskPoller {
             Ok(Some(task)) => task,
             Err(why) => return Err(self.broken(&why)),
         };
-        tracing::debug!("`{}` goes on with a call as task {}", self.backend.name(), task.id);
+        tracing::debug!("`{}` continues a call as task {}", self.backend.name(), task.id);
         self.pursue(task, deadline).await
     }
 
@@ -336,7 +336,7 @@ impl TaskPoller {
         };
         let update = tasks::update(task, &[(key, response)]);
         if let Err(error) = self.ask(tasks::UPDATE, &update, self.backend.request_timeout(), None).await {
-            tracing::warn!("`{}` could not be told what was answered: {error}", self.backend.name());
+            tracing::warn!("unhang could not pass an answer to `{}`: {error}", self.backend.name());
         }
     }
 
@@ -377,29 +377,26 @@ impl TaskPoller {
     }
 
     fn broken(&self, why: &str) -> Error {
-        let happened = format!("`{}` goes on with `tools/call` as a task, and {why}", self.backend.name());
+        let happened = format!("`{}` continues `tools/call` as a task, and {why}", self.backend.name());
         self.failure(FaultKind::BadResponse, happened, "this is a fault of the server")
     }
 
     fn task_unknown(&self, error: &ServerError) -> Error {
-        let happened = format!(
-            "`{}` does not know the task any more with which it went on with this call: {}",
-            self.backend.name(),
-            error.message
-        );
-        self.failure(FaultKind::BadResponse, happened, "what came of the call cannot be had any more")
+        let happened =
+            format!("`{}` no longer knows the task of this call: {}", self.backend.name(), error.message);
+        self.failure(FaultKind::BadResponse, happened, "the result of the call is no longer available")
     }
 
     fn cancelled(&self, task: &SeenTask) -> Error {
         let why = task.message.as_deref().map_or_else(String::new, |why| format!(" ({why})"));
         let happened = format!("`{}` has cancelled the task of this call{why}", self.backend.name());
-        self.failure(FaultKind::Cancelled, happened, "call it again if it is still wanted")
+        self.failure(FaultKind::Cancelled, happened, "call it again if you still need the result")
     }
 
     fn late(&self, task: &SeenTask) -> Error {
         let doing = task.message.as_deref().map_or_else(String::new, |doing| format!(" ({doing})"));
         let happened =
-            format!("the task with which `{}` goes on has not ended in time{doing}", self.backend.name());
+            format!("the task of `{}` for this call did not end in time{doing}", self.backend.name());
         self.failure(FaultKind::Deadline, happened, "raise job-timeout if it needs longer")
     }
 }

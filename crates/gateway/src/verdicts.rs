@@ -9,7 +9,7 @@ use unhang_upstream::client::{Error, Failure};
 /// Tells a caller that its time was over before the server was ready.
 pub(super) fn still_starting(server: &str, method: &str, limit: Duration) -> Error {
     let happened = format!("`{server}` was not ready to answer `{method}` within {}", in_words(limit));
-    let hint = "it is still being started; ask again, or look at its stderr in the log";
+    let hint = "unhang is still starting it; ask again, or see its stderr in the log";
     Failure {
         limit: Some(limit),
         elapsed: limit,
@@ -20,8 +20,8 @@ pub(super) fn still_starting(server: &str, method: &str, limit: Duration) -> Err
 
 /// Tells a caller that it answers a question that the server has not asked.
 pub(super) fn no_such_question(server: &str, method: &str) -> Error {
-    let happened = format!("`{server}` was not asking anything about this `{method}`");
-    let hint = "make the request anew, without requestState and inputResponses";
+    let happened = format!("`{server}` has no open question about this `{method}`");
+    let hint = "make the request again, without requestState and inputResponses";
     failure(server, FaultKind::InvalidParams, method, happened, hint).into()
 }
 
@@ -37,8 +37,8 @@ pub(super) fn fenced_off(server: &str, failures: u32, rest: Duration, record: &S
 /// Says that the server is left alone, and why, for a reader who may see what it wrote, or may not.
 pub(super) fn left_alone(server: &str, failures: u32, record: &ServerRecord, may_read: bool) -> String {
     let last_failure = record.last_failure();
-    let why = last_failure.last(may_read).map(|why| format!("; at last {why}")).unwrap_or_default();
-    format!("`{server}` failed {failures} times in a row and is left alone{why}")
+    let why = last_failure.last(may_read).map(|why| format!("; the last failure: {why}")).unwrap_or_default();
+    format!("`{server}` failed {failures} times in a row, and unhang does not use it for a while{why}")
 }
 
 /// Tells a caller that its session cannot have an instance of its own.
@@ -46,7 +46,9 @@ pub(super) fn no_instance(server: &str, taken: NoInstance) -> Error {
     let (happened, whose) = match taken {
         NoInstance::All(most) => (
             format!("`{server}` cannot be started for this session: {most} instances run already"),
-            format!("max-instances = {most} of [gateway] bounds the servers that run once for each session"),
+            format!(
+                "max-instances = {most} of [gateway] limits the servers that run one process per session"
+            ),
         ),
         NoInstance::OfOne(share) => (
             format!("`{server}` cannot be started for this session: its client has {share} instances"),

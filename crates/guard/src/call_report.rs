@@ -73,7 +73,7 @@ impl CallReport<'_> {
                 in_words(limit)
             )
         } else {
-            let awaiting = if call.sent { "did not answer" } else { "was not up again in time for" };
+            let awaiting = if call.sent { "did not answer" } else { "was not ready again to answer" };
             format!("`{server}` {awaiting} `{}` within {}", call.method, in_words(limit))
         };
         if call.sent {
@@ -82,17 +82,18 @@ impl CallReport<'_> {
         let client_clock =
             client.call_clock().filter(|_| call.limit.is_some_and(|limit| limit < call_timeout));
         let hint = if call.is_job {
-            "the call was cancelled; raise --job-timeout if it needs longer"
+            "unhang cancelled the call; raise --job-timeout if it needs longer"
         } else if question.is_some() {
-            "the call was cancelled; answer the question in time, or raise --call-timeout"
+            "unhang cancelled the call; answer the question in time, or raise --call-timeout"
         } else if !has_started {
-            "it has not answered anything since it was started; raise --start-timeout if it needs longer to start, or see its log"
+            "it has not answered anything since its start; raise --start-timeout if it needs longer to \
+             start, or see its log"
         } else if let (Some(clock), "tools/call") = (client_clock, &*call.method) {
             return (happened, clients::cut_short(client.name(), clock).into());
         } else if &*call.method == "tools/call" {
-            "the call was cancelled; raise --call-timeout if it needs longer"
+            "unhang cancelled the call; raise --call-timeout if it needs longer"
         } else {
-            "the request was cancelled; raise --request-timeout if it needs longer"
+            "unhang cancelled the request; raise --request-timeout if it needs longer"
         };
         (happened, hint.into())
     }
@@ -122,10 +123,8 @@ impl CallReport<'_> {
 
     /// Words the error of a call whose answer is not a valid response.
     pub(super) fn bad_response(&self, why: &str) -> ErrorReport<'static> {
-        let happened = format!(
-            "`{}` answered `{}` with what is no valid response: {why}",
-            self.server, self.call.method
-        );
+        let happened =
+            format!("`{}` answered `{}` with an invalid response: {why}", self.server, self.call.method);
         ErrorReport { kind: FaultKind::BadResponse, summary: happened, hint: BAD_RESPONSE_HINT }
     }
 

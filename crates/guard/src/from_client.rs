@@ -213,7 +213,7 @@ impl WrapSession {
                 Body::Request { method, .. } => {
                     tracing::warn!(
                         server = self.name,
-                        "the local job server asked `{method}`, which nobody can answer"
+                        "the local job server sent the request `{method}`, which unhang cannot answer"
                     );
                 }
             }
@@ -367,7 +367,7 @@ impl WrapSession {
         if waiting > self.limits.queue_bytes {
             tracing::warn!(
                 server = self.name,
-                "a notification was dropped: {waiting} bytes wait for the server"
+                "unhang dropped a notification: {waiting} bytes wait for the server"
             );
             self.counters.dropped_notifications += 1;
             return;
@@ -438,7 +438,7 @@ impl WrapSession {
                 self.counters.unknown_ids += 1;
                 tracing::warn!(
                     server = self.name,
-                    "the client answered {id}, which the server had not asked; dropped"
+                    "unhang dropped an answer of the client to {id}, which the server did not ask"
                 );
                 return;
             }
@@ -471,7 +471,7 @@ impl WrapSession {
                 self.questions.complete(id)
         {
             let happened = format!(
-                "the client answered `{}` with what is no valid response: {}",
+                "the client answered `{}` with an invalid response: {}",
                 question.method, invalid.reason
             );
             let error_report = ErrorReport {
@@ -511,7 +511,10 @@ impl WrapSession {
     ) {
         // A server that keeps asking without reading would fill the memory with answers.
         if effects.server_backlog() > self.limits.queue_bytes.saturating_mul(2) {
-            tracing::warn!(server = self.name, "its request `{method}` is not answered: it does not read");
+            tracing::warn!(
+                server = self.name,
+                "unhang does not answer its request `{method}`: the server does not read"
+            );
             return;
         }
         effects.to_server(&questions::refusal_line(&self.name, server_id, method, error_report));

@@ -74,7 +74,7 @@ impl WrapSession {
             // Arrays are split whatever was negotiated. No client minds (protocol.md 3.2).
             Piece::Batch(pieces) => pieces.into_iter().for_each(|piece| self.server_piece(piece, effects)),
             Piece::Invalid(invalid) => self.server_invalid(&invalid, effects),
-            Piece::Junk(bytes) => self.quarantine(bytes, "no message", effects),
+            Piece::Junk(bytes) => self.quarantine(bytes, "not a message", effects),
         }
     }
 
@@ -102,12 +102,12 @@ impl WrapSession {
             }
             Completion::Late => {
                 self.counters.late_answers += 1;
-                tracing::info!(server = self.name, "a late answer to {id} was dropped");
+                tracing::info!(server = self.name, "unhang dropped a late answer to {id}");
                 return;
             }
             Completion::Unknown => {
                 self.counters.unknown_ids += 1;
-                return self.quarantine(raw, "an answer that nobody waits for", effects);
+                return self.quarantine(raw, "an answer without a request", effects);
             }
         };
         self.learn_from_answer(&wire_id, &call, outcome);
@@ -119,7 +119,8 @@ impl WrapSession {
             tracing::warn!(
                 server = self.name,
                 client = self.client.name(),
-                "it answered `{}` (id {}) with a task, which its client has not declared to cope with; this is a fault of the server",
+                "it answered `{}` (id {}) with a task, but the client declared no support for tasks; \
+                 this is a fault of the server",
                 call.method,
                 call.client_id
             );
@@ -188,7 +189,7 @@ impl WrapSession {
     ) {
         if self.client.is_modern() {
             // A stateless server must not ask (protocol.md 1.1). It gets an error instead of waiting.
-            self.quarantine(raw, "a request, which revision 2026-07-28 does not allow", effects);
+            self.quarantine(raw, "a request, and revision 2026-07-28 allows none", effects);
             return self.answer_server(id, method, questions::refusal_by_stateless(method), effects);
         }
         let max_in_flight = self.limits.max_in_flight;
@@ -223,7 +224,7 @@ impl WrapSession {
         self.answer_server(&question.server_id, &question.method, error_report, effects);
         effects.to_client(
             Class::Kept,
-            &compose::cancelled(client_side_id, "unhang: it was not answered in time"),
+            &compose::cancelled(client_side_id, "unhang: the client did not answer in time"),
         );
     }
 
@@ -335,7 +336,7 @@ impl WrapSession {
     }
 
     fn server_invalid(&mut self, invalid: &Invalid<'_>, effects: &mut impl WrapEffects) {
-        self.quarantine(invalid.raw, &format!("no valid message ({})", invalid.reason), effects);
+        self.quarantine(invalid.raw, &format!("not a valid message ({})", invalid.reason), effects);
         if invalid.shape == MessageShape::Request {
             if let Some(id) = &invalid.id {
                 let error_report = questions::refusal_of_invalid(invalid.reason);
@@ -461,7 +462,7 @@ impl WrapSession {
     pub fn server_deaf(&mut self, now: Duration, why: &'static str) {
         self.now = now;
         if self.server.is_of_use() {
-            tracing::warn!(server = self.name, "it {why}; it is stopped");
+            tracing::warn!(server = self.name, "it {why}; unhang stops it");
             self.server.note_useless(now, why);
             self.replace_server();
         }
@@ -490,9 +491,13 @@ impl WrapSession {
         let may_restart = self.phase == WrapPhase::Running && !opened;
         self.server.lost(self.now, self.breaker.delay(), may_restart);
         if opened {
-            tracing::error!(server = self.name, failures = self.breaker.failures(), "fenced off: {happened}");
+            tracing::error!(
+                server = self.name,
+                failures = self.breaker.failures(),
+                "unhang does not use it for a while: {happened}"
+            );
             effects.show(&format!(
-                "`{}` failed {} times in a row and is left alone for {}",
+                "`{}` failed {} times in a row, and unhang does not use it for {}",
                 self.name,
                 self.breaker.failures(),
                 in_words(self.limits.breaker_cooldown)
@@ -557,7 +562,7 @@ impl WrapSession {
         let is_free = |id: &Id| calls.is_free(id) && questions.is_free(id) && !local_jobs.has(id);
         let lines = own_requests.replay(client.session(), deadline, is_free);
         lines.iter().for_each(|line| effects.to_server(line));
-        tracing::info!(server = self.name, "is back and has been told the session again");
+        tracing::info!(server = self.name, "is back, and unhang has restored its session");
         effects.show(&format!("`{}` is back", self.name));
         self.go_live(effects);
     }

@@ -69,9 +69,8 @@ impl LocalRequest {
     /// Words the error of a request whose deadline has passed.
     pub(super) fn deadline(&self, now: Duration) -> ErrorReport<'static> {
         let waited = in_words(now.saturating_sub(self.since));
-        let happened =
-            format!("the folder of jobs could not be asked about `{}` within {waited}", self.method);
-        let hint = "look at the disk that it is on (UNHANG_HOME), then try again";
+        let happened = format!("unhang could not read the data folder for `{}` within {waited}", self.method);
+        let hint = "check the disk that it is on (UNHANG_HOME), then try again";
         ErrorReport { kind: FaultKind::Deadline, summary: happened, hint }
     }
 
@@ -108,11 +107,11 @@ impl LocalJobs {
     /// Returns why a request is refused while `waiting` bytes wait, or `None` if it is taken.
     pub(super) fn refusal(waiting: usize, limit: usize) -> Option<ErrorReport<'static>> {
         (waiting > limit).then(|| {
-            let happened = format!("the folder of jobs is still being opened; {waiting} bytes wait for that");
+            let happened = format!("unhang is still opening the data folder; {waiting} bytes wait for that");
             ErrorReport {
                 kind: FaultKind::Overloaded,
                 summary: happened,
-                hint: "try again later, and look at its disk",
+                hint: "try again later, and check its disk",
             }
         })
     }

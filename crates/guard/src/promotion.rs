@@ -323,7 +323,8 @@ impl PromotionRules<'_> {
         if !has_room {
             tracing::warn!(
                 server = self.server,
-                "a call cannot become a job: its arguments are {length} bytes long, and {kept} are kept for others"
+                "a call cannot become a job: its arguments are {length} bytes long, and unhang already \
+                 keeps {kept} bytes for other calls"
             );
         }
         has_room
@@ -356,8 +357,9 @@ impl PromotionRules<'_> {
             !self.has_room_for(params) && self.reply_to(params) == PromotionReply::Task(Dialect::Core);
         is_refused.then(|| ErrorReport {
             kind: FaultKind::Overloaded,
-            summary: "the call cannot be kept as a task: too much is kept for others".to_owned(),
-            hint: "call it without `task`, or when others have been answered",
+            summary: "the call cannot become a task: unhang already keeps too many bytes for other calls"
+                .to_owned(),
+            hint: "call it without `task`, or after other calls have ended",
         })
     }
 }

@@ -100,7 +100,7 @@ impl ServerQuestions {
     ) -> Option<ErrorReport<'static>> {
         let report = |kind, summary, hint| Some(ErrorReport { kind, summary, hint });
         if self.len() >= max_in_flight {
-            let happened = format!("the client has {} requests of `{server}` unanswered", self.len());
+            let happened = format!("the client has not answered {} requests of `{server}`", self.len());
             return report(FaultKind::Overloaded, happened, "wait for its answers");
         }
         if self.asked_as(server_id).is_some() {
@@ -141,7 +141,7 @@ impl ServerQuestions {
 pub(super) fn refusal_of_invalid(reason: InvalidReason) -> ErrorReport<'static> {
     ErrorReport {
         kind: FaultKind::InvalidRequest,
-        summary: format!("the server's request is no valid JSON-RPC 2.0 message: {reason}"),
+        summary: format!("the server's request is not a valid JSON-RPC 2.0 message: {reason}"),
         hint: "this is a fault of the server",
     }
 }
@@ -151,13 +151,13 @@ pub(super) fn refusal_of_oversized(length: u64) -> ErrorReport<'static> {
     ErrorReport {
         kind: FaultKind::TooLarge,
         summary: format!("the server's request is {length} bytes long, over the limit"),
-        hint: "send less at once",
+        hint: "send smaller messages",
     }
 }
 
 /// Words the error of a question to a client whose revision has no questions.
 pub(super) fn refusal_by_stateless(method: &str) -> ErrorReport<'static> {
-    let happened = format!("`{method}` cannot be asked of a client of revision 2026-07-28");
+    let happened = format!("a server cannot send `{method}` to a client of revision 2026-07-28");
     let hint = "answer with resultType input_required instead";
     ErrorReport { kind: FaultKind::InvalidRequest, summary: happened, hint }
 }

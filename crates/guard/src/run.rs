@@ -235,7 +235,7 @@ impl GuardLoop {
             && !*exited
             && server.input.as_ref().is_some_and(|input| input.unread() > 0)
         {
-            self.wrap_session.server_deaf(self.now(), "closed its stdin and left something in it unread");
+            self.wrap_session.server_deaf(self.now(), "closed its stdin and left input unread");
         }
     }
 
@@ -417,7 +417,7 @@ impl GuardLoop {
                 }
             }
             job_bridge::BridgeEvent::Refused(call, order, why) => {
-                tracing::warn!(server = self.name, "no job can be made of call {call}: {why}");
+                tracing::warn!(server = self.name, "call {call} cannot become a job: {why}");
                 self.wrap_session.not_promoted(now, (&call, order), &why, &mut self.effects);
             }
             job_bridge::BridgeEvent::Over(call, order, job) => {

@@ -86,7 +86,7 @@ impl ServerBreaker {
     /// Words the refusal of a request while the server is left alone for another `wait`.
     pub(super) fn refusal(&self, server: &str, wait: Duration) -> ErrorReport<'static> {
         let summary = format!(
-            "`{server}` failed {} times in a row and is left alone for another {}",
+            "`{server}` failed {} times in a row, and unhang does not use it for another {}",
             self.failures(),
             in_words(wait)
         );
@@ -101,4 +101,4 @@ impl ServerBreaker {
 }
 
 /// The hint about a server that keeps failing.
-const MEND_HINT: &str = "mend what error.data.stderrTail shows, then try again";
+const MEND_HINT: &str = "fix the cause that error.data.stderrTail shows, then try again";

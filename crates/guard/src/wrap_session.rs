@@ -361,7 +361,7 @@ impl WrapSession {
             server = self.name,
             client = self.client.name(),
             job,
-            "`{}` (id {}) goes on as a job",
+            "`{}` (id {}) continues as a job",
             call.method,
             promoted.client_id
         );
@@ -504,7 +504,8 @@ impl WrapSession {
                 effects.to_server(&line);
             }
             Advice::Restart(misses) => {
-                let text = format!("`{}` left {misses} health checks unanswered and is restarted", self.name);
+                let text =
+                    format!("`{}` left {misses} health checks unanswered, and unhang restarts it", self.name);
                 tracing::warn!(server = self.name, "{text}");
                 effects.show(&text);
                 self.replace_server();
@@ -517,7 +518,7 @@ impl WrapSession {
         self.counters.junk += 1;
         let text = self.junk.keep(line);
         tracing::warn!(target: "unhang::junk", "MCP server '{}' stdout ({why}): {text}", self.name);
-        effects.show(&format!("`{}` wrote to stdout what is {why}: {text}", self.name));
+        effects.show(&format!("`{}` wrote a line to stdout that is {why}: {text}", self.name));
     }
 
     /// Delivers the notifications that were kept back while a call ran.

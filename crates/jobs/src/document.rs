@@ -61,7 +61,8 @@ pub struct Field(String);
 /// The error for a text that names no field.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "`{}` is no name of a state field: a letter or `_`, then letters, digits, `_`, `-` and `.`, {} characters at most",
+    "`{}` is not a name of a state field: write a letter or `_`, then letters, digits, `_`, `-` and `.`, \
+     at most {} characters",
     .0.escape_debug(), Field::LONGEST
 )]
 pub struct NotAField(String);
@@ -119,7 +120,8 @@ pub struct Pointer(String);
 /// The error for a text that is not a JSON pointer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "`{0}` is no JSON pointer: it is empty or begins with `/`, and has `~` only in `~0` and `~1` (RFC 6901)"
+    "`{0}` is not a JSON pointer: a pointer is empty or begins with `/`, and has `~` only in `~0` and \
+     `~1` (RFC 6901)"
 )]
 pub struct NotAPointer(String);
 

@@ -21,9 +21,7 @@ pub enum JobError {
     #[error("there is no job {0}")]
     NoSuchJob(JobId),
     /// The job existed a moment ago. Only ended jobs are removed, so it has ended.
-    #[error(
-        "there is no job {0} any more: it has ended, and it was removed before anybody here had seen how it ended"
-    )]
+    #[error("there is no job {0} any more: it has ended, and it was removed before unhang saw how it ended")]
     Removed(JobId),
     /// Another job has this id.
     #[error("the id {0} is taken by another job")]
@@ -77,14 +75,17 @@ pub enum JobError {
     #[error("the command is empty")]
     NoCommand,
     /// An input or the result has the name of the file to which the arguments are written.
-    #[error("`{ARGUMENTS}` can be no input and no result of a job with arguments: they are written there")]
+    #[error(
+        "`{ARGUMENTS}` cannot be an input or a result of a job with arguments: unhang writes the \
+        arguments to that file"
+    )]
     ArgumentsTaken,
     /// The command cannot be started.
     #[error(transparent)]
     Command(SpawnError),
     /// The limit of file sizes is too low for the database.
     #[error(
-        "{limit}, and the database {} needs {} MiB: raise it, as with `ulimit -f unlimited`",
+        "{limit}, and the database {} needs {} MiB: raise the limit, for example with `ulimit -f unlimited`",
         database.display(), needed >> 20
     )]
     FileLimit {
@@ -120,8 +121,9 @@ pub enum JobError {
     },
     /// The whole data folder is not where it was, so that nobody can see how the job ends.
     #[error(
-        "job {id} cannot be followed any more, and its end is not known: the data folder {} has been gone for {} s, so something has removed \
-         it or moved it away; move it back, or set UNHANG_HOME to the folder where it lies now, and ask again",
+        "job {id} cannot be followed any more, and its end is unknown: the data folder {} has been gone \
+         for {} s, so something removed or moved it; move it back, or set UNHANG_HOME to its new path, \
+         and ask again",
         path.display(), away.as_secs()
     )]
     DataFolderGone {
@@ -140,7 +142,8 @@ pub enum JobError {
     Store(Arc<StoreError>),
     /// The disk took too long, so that nobody knows yet whether the job was accepted.
     #[error(
-        "nobody knows yet whether job {id} was accepted: the disk has not answered for {} s; ask for its status later",
+        "it is not certain yet that job {id} was accepted: the disk has not answered for {} s; ask for \
+         the status of the job later",
         .waited.as_secs()
     )]
     Uncertain {
@@ -150,7 +153,7 @@ pub enum JobError {
         waited: Duration,
     },
     /// Other processes have put one database after another in the place of the one in which the job was noted.
-    #[error("nobody knows yet whether job {id} was accepted: {cause}; ask for its status later")]
+    #[error("it is not certain yet that job {id} was accepted: {cause}; ask for the status of the job later")]
     Unconfirmed {
         /// The job.
         id: JobId,
@@ -159,8 +162,8 @@ pub enum JobError {
     },
     /// The disk took too long with a request.
     #[error(
-        "the data folder {} has not answered for {} s: its disk hangs, or another process holds a lock in it; see whether it can be \
-         read, and ask again",
+        "the data folder {} has not answered for {} s: its disk hangs, or another process holds a lock \
+         in it; check whether you can read it, and ask again",
         folder.display(), waited.as_secs()
     )]
     Late {
@@ -170,7 +173,7 @@ pub enum JobError {
         waited: Duration,
     },
     /// The job did not end in time although it was told to.
-    #[error("job {id} has not ended within {} s; it was told to, ask for its status later", .waited.as_secs())]
+    #[error("job {id} has not ended within {} s after unhang told it to; ask for its status later", .waited.as_secs())]
     StillEnding {
         /// The job.
         id: JobId,
@@ -179,8 +182,8 @@ pub enum JobError {
     },
     /// The job was told to end, and its end cannot be written down.
     #[error(
-        "job {id} was told to end, and its end cannot be noted: {cause}; make room on the disk, and it is noted by itself or with the next \
-         `unhang job cancel {id}`"
+        "job {id} was told to end, but its end cannot be recorded: {cause}; make room on the disk, and \
+         unhang records the end by itself or with the next `unhang job cancel {id}`"
     )]
     EndUnwritten {
         /// The job.

@@ -161,7 +161,7 @@ impl DataFolder {
         }
         // A supervisor finds the data folder from its job's folder, and a link would not lead back.
         if fs::symlink_metadata(folder.jobs()).is_ok_and(|found| found.is_symlink()) {
-            let text = "it is a link. Make the whole data folder a link instead, or let UNHANG_HOME name the other place";
+            let text = "it is a link; make the whole data folder a link instead, or set UNHANG_HOME to the other place";
             return Err(FileError::damaged(&folder.jobs(), text));
         }
         Ok(folder)
@@ -272,7 +272,7 @@ impl JobFolder {
     /// Fails if something else has come into the place of this folder, so that nothing is done in another folder.
     fn check_not_replaced(&self) -> Result<(), FileError> {
         match self.is_something_else() {
-            true => Err(FileError::damaged(&self.0, "something else lies in the place of the job's folder")),
+            true => Err(FileError::damaged(&self.0, "something other than the job's folder is at that path")),
             false => Ok(()),
         }
     }
@@ -411,7 +411,7 @@ impl WorkFolder {
     pub(crate) fn read(&self, name: &str, limit: u64) -> Result<Option<Vec<u8>>, FileError> {
         let path = self.file(name);
         if fs::symlink_metadata(&self.0).is_ok_and(|found| !found.is_dir()) {
-            return Err(FileError::damaged(&self.0, "it is no folder"));
+            return Err(FileError::damaged(&self.0, "it is not a folder"));
         }
         read_at_most(&path, limit)
     }
@@ -585,7 +585,7 @@ pub(crate) fn open_file(path: &Path) -> Result<Option<File>, FileError> {
         Err(error) => return Err(failed(error)),
     };
     if !file.metadata().map_err(failed)?.is_file() {
-        return Err(FileError::damaged(path, "it is no plain file"));
+        return Err(FileError::damaged(path, "it is not a regular file"));
     }
     Ok(Some(file))
 }

@@ -21,7 +21,7 @@ pub struct JobId([u8; JobId::LENGTH]);
 
 /// The error for a text that is not a job id.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a job id has {} characters out of a-z and 2-7", JobId::LENGTH)]
+#[error("a job id has {} characters from a-z and 2-7", JobId::LENGTH)]
 pub struct NotAJobId;
 
 impl JobId {

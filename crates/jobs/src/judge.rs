@@ -108,7 +108,7 @@ pub(crate) fn judge_as(
         FolderFinding::NeverStarted => EndRecord::without_run(JobEnd::Failed).because(
             EndReason::StartFailed,
             format!(
-                "its supervisor did not come up in {MOST_STARTS} tries; {}",
+                "its supervisor did not start in {MOST_STARTS} tries; {}",
                 no_lock.as_deref().unwrap_or("the system may be out of processes or memory")
             ),
         ),
@@ -139,7 +139,7 @@ enum LockAttempt {
 fn take_lock(folder: &JobFolder) -> Result<LockAttempt, FileError> {
     if folder.is_something_else() {
         return Ok(LockAttempt::NoFolder(format!(
-            "something else lies in the place of its folder {}",
+            "something other than its folder is at the path {}",
             folder.path().display()
         )));
     }
@@ -223,8 +223,8 @@ fn look(folder: &JobFolder, job: &JobRow, this: &ShimStarter) -> Result<FolderFi
             if run.as_ref().is_some_and(|run| run.has_ended_with_its_server(&this.boot_id)) =>
         {
             // The person who stopped the server had no job in mind, and would look for somebody who killed a supervisor.
-            let detail = "nobody saw how it ended: the command that had started its server ended everything that the server had started, the \
-                          supervisor of the job too";
+            let detail = "unhang did not see how it ended: the command that had started its server ended \
+                everything that the server had started, including the supervisor of the job";
             let ending = EndRecord::without_run(JobEnd::Lost).because(EndReason::ShimKilled, detail);
             FolderFinding::Lost(run, EndRecord { started_at, ..ending })
         }
@@ -237,9 +237,10 @@ fn lost(loss: LossReason) -> EndRecord {
     let (reason, detail) = match loss {
         LossReason::ShimKilled => (
             EndReason::ShimKilled,
-            "its supervisor was killed, so that nobody saw how it ended; what it left behind was ended",
+            "its supervisor was killed, so unhang did not see how it ended; unhang ended the processes \
+             that it left",
         ),
-        LossReason::Reboot => (EndReason::Reboot, "the machine was started anew while it ran"),
+        LossReason::Reboot => (EndReason::Reboot, "the machine was restarted while it ran"),
     };
     EndRecord::without_run(JobEnd::Lost).because(reason, detail)
 }

@@ -90,7 +90,7 @@ pub(crate) fn unhang_ended(is_repeatable: Option<bool>) -> EndRecord {
     EndRecord::without_run(JobEnd::Failed).because(
         EndReason::UnhangEnded,
         format!(
-            "the unhang process that waited for the answer of the server ended before it came{}",
+            "the unhang process that waited for the answer of the server ended before the answer came{}",
             again(is_repeatable)
         ),
     )
@@ -101,8 +101,8 @@ fn nobody_came(call: &CallRecord) -> EndRecord {
     EndRecord::without_run(JobEnd::Failed).because(
         EndReason::Timeout,
         format!(
-            "the unhang process that waited for the answer of `{}` ended before it came, and none that has this server asked for it before \
-             its time was over{}",
+            "the unhang process that waited for the answer of `{}` ended before the answer came, and no \
+             process with this server asked for it before its time was over{}",
             call.server,
             again(Some(call.is_repeatable))
         ),
@@ -112,8 +112,8 @@ fn nobody_came(call: &CallRecord) -> EndRecord {
 /// Returns the advice whether to call the tool again.
 fn again(is_repeatable: Option<bool>) -> &'static str {
     match is_repeatable {
-        Some(true) => "; its server says that it is safe to call it again",
-        Some(false) => "; the server may have done what it was asked for, so look before calling it again",
+        Some(true) => "; the server declares that the call is safe to repeat",
+        Some(false) => "; the server may have carried out the call, so check before you repeat it",
         None => "",
     }
 }

@@ -361,7 +361,7 @@ mod tests {
         let path = folder.path().join("stdout.log");
         assert!(page(&path, 0, 10, true).unwrap().eof);
         rustix::fs::mkfifoat(rustix::fs::CWD, &path, rustix::fs::Mode::from_raw_mode(0o600)).unwrap();
-        assert!(page(&path, 0, 10, true).unwrap_err().to_string().contains("no plain file"));
+        assert!(page(&path, 0, 10, true).unwrap_err().to_string().contains("not a regular file"));
     }
 
     #[test]

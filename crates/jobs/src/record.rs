@@ -93,7 +93,8 @@ impl fmt::Display for JobState {
 /// The error for a text that names no state.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "`{0}` is no state of a job; there are queued, starting, running, completed, failed, cancelled and lost"
+    "`{0}` is not a state of a job; the states are queued, starting, running, completed, failed, \
+     cancelled and lost"
 )]
 pub struct NotAState(String);
 

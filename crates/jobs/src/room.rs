@@ -101,7 +101,7 @@ impl fmt::Display for RoomShortage {
             RoomShortage::Memory { used, limit } => {
                 write!(
                     formatter,
-                    "{used:.0} % of the memory is in use, and above {limit:.0} % nothing starts"
+                    "{used:.0} % of the memory is in use, and above {limit:.0} % unhang starts no job"
                 )
             }
             RoomShortage::Disk { folder, free, reserve } => {

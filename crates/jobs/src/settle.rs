@@ -108,7 +108,7 @@ fn remove_orders(data: &DataFolder, record: &JobRecord) {
     // A folder without record and orders is not a job's. The copy may not have been made yet, or not anew after a power failure.
     let removed = folder.write_if_missing(RECORD, record).and_then(|()| folder.remove_file(LAUNCH));
     if let Err(error) = removed {
-        tracing::warn!("the command of job {} is still on the disk: {error}", record.job_id);
+        tracing::warn!("unhang cannot remove the command of job {} from the disk: {error}", record.job_id);
     }
 }
 
@@ -167,15 +167,15 @@ fn apply(data: &DataFolder, turn: &DocumentTurn, record: &mut JobRecord) -> Resu
 
 /// Returns the new value of the document, or the reason why it stays.
 fn value(data: &DataFolder, record: &JobRecord) -> Result<Value, String> {
-    let patch = record.patch.as_ref().ok_or("no state field was agreed on")?;
-    let name = record.results.as_deref().ok_or("no result file was agreed on")?;
+    let patch = record.patch.as_ref().ok_or("the job has no state field")?;
+    let name = record.results.as_deref().ok_or("the job has no result file")?;
     let result = read_result(data, record, name).map_err(|error| error.to_string())?;
-    let result = result.ok_or_else(|| format!("{name} is not there any more"))?;
+    let result = result.ok_or_else(|| format!("{name} no longer exists"))?;
     match &patch.pointer {
         None => Ok(result),
         Some(pointer) => {
             let found = pointer.find(&result).cloned();
-            found.ok_or_else(|| format!("the pointer `{pointer}` finds nothing in {name}"))
+            found.ok_or_else(|| format!("the pointer `{pointer}` matches nothing in {name}"))
         }
     }
 }

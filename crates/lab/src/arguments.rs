@@ -19,7 +19,7 @@ pub(crate) struct LabArguments {
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub(crate) enum LabCommand {
-    /// Measure what guard, jobs, command line, gateway and slow calls cost, beside the floor
+    /// Measure the cost of guard, jobs, command line, gateway and slow calls, beside the floor
     Bench(BenchArguments),
     /// Run a faulty server, client or job, or score a wrapper on the corpus of hangs
     #[command(disable_help_flag = true)]
@@ -29,43 +29,43 @@ pub(crate) enum LabCommand {
 /// Which `unhang` is measured.
 #[derive(Debug, Args)]
 pub(crate) struct ProductArguments {
-    /// The unhang that is measured [default: under `cargo run` the one that cargo builds, with the profile `dist` for a bench, else the one beside this program]
+    /// The unhang to measure [default: with `cargo run`, the one that cargo builds, for a bench with the profile `dist`; else the one beside this program]
     #[arg(long, env = "UNHANG_LAB_PRODUCT", hide_env_values = true, value_name = "PATH")]
     pub(crate) unhang: Option<PathBuf>,
 }
 
 /// `unhang-lab bench`.
 #[derive(Debug, Args)]
-#[command(after_help = "Jobs and slow calls are measured in new folders below --home, because the disk\n\
-    decides what they cost. The bench removes them at the end.\n\n\
-    Exit codes: 0 done; 1 a bar was missed (with --check); 2 wrong usage; 3 a way,\n\
-    a peer, the jobs or slow calls could not be measured; 130 and 143 ended by\n\
+#[command(after_help = "The bench measures jobs and slow calls in new folders below --home, because their\n\
+    cost depends on the disk. It removes the folders at the end.\n\n\
+    Exit codes: 0 done; 1 a figure missed its bar (with --check); 2 wrong usage; 3 the\n\
+    bench could not measure a way, a peer, the jobs or slow calls; 130 and 143 ended by\n\
     SIGINT and SIGTERM.")]
 pub(crate) struct BenchArguments {
     #[command(flatten)]
     pub(crate) product: ProductArguments,
-    /// Where the data of the run lies [default: ~/.local/state/unhang]
+    /// The folder for the data of the run [default: ~/.local/state/unhang]
     #[arg(long, env = "UNHANG_HOME", hide_env_values = true, value_name = "DIR")]
     pub(crate) home: Option<PathBuf>,
-    /// Measure one part alone: `unhang wrap`, the jobs, the command line, `unhang serve --http`, or slow calls
+    /// Measure only one part: `unhang wrap`, the jobs, the command line, `unhang serve --http`, or slow calls
     #[arg(long, value_name = "PART", value_enum)]
     pub(crate) only: Option<BenchPart>,
-    /// Measure this too: a command that takes a server's command after it; split at white space, quotes keep words together
+    /// Also measure this wrapper: a command before a server's command; split at white space, quotes keep words together
     #[arg(long, value_name = "CMD", value_parser = peer_command)]
     pub(crate) peer: Vec<PeerCommand>,
-    /// Measure this job server too: a JSON file that says how its jobs are submitted and polled (docs/performance.md)
+    /// Also measure this job server: a JSON file that says how to submit and poll its jobs (docs/performance.md)
     #[arg(long, value_name = "FILE", value_parser = job_peer)]
     pub(crate) job_peer: Vec<JobPeer>,
-    /// The nginx with which `unhang serve --http` is compared [default: one of PATH, or /usr/sbin/nginx]
+    /// The nginx to compare with `unhang serve --http` [default: the one in PATH, or /usr/sbin/nginx]
     #[arg(long, value_name = "PATH")]
     pub(crate) nginx: Option<PathBuf>,
-    /// Fail where a bar is missed
+    /// Fail if a figure misses its bar
     #[arg(long)]
     pub(crate) check: bool,
-    /// Ended jobs in the folder that is compared with an empty one [default: 5000; with --check 100000]
+    /// Number of ended jobs in the folder that the bench compares with an empty one [default: 5000; with --check 100000]
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub(crate) ended: Option<u32>,
-    /// A few hundred calls only: shows that it works, not how fast
+    /// Make only a few hundred calls: this shows that the bench works, not how fast unhang is
     #[arg(long)]
     pub(crate) quick: bool,
     /// Print text or JSON
@@ -104,7 +104,7 @@ fn job_peer(path: &str) -> Result<JobPeer, String> {
 /// `unhang-lab zoo`.
 #[derive(Debug, Args)]
 pub(crate) struct ZooArguments {
-    /// The faulty program and its arguments, `run` and its own, `--list`, or `--page` for the list as a page
+    /// The faulty program and its arguments, `run` and its arguments, `--list`, or `--page` for the list as a page
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     pub(crate) words: Vec<String>,
 }
@@ -113,34 +113,35 @@ pub(crate) struct ZooArguments {
 #[derive(Debug, Parser)]
 #[command(
     name = "unhang-lab zoo run",
-    about = "Score a wrapper on servers that misbehave; without one: no wrapper, a naive pump and unhang wrap",
+    about = "Score a wrapper on servers that misbehave; without a wrapper: score no wrapper, a naive pump and unhang wrap",
     override_usage = "unhang-lab zoo run [OPTIONS] [-- WRAPPER...]",
     max_term_width = 100,
-    after_help = "Exit codes: 0 it ran; 1 the wrapper broke a case, or one was not as it ought to be (with\n\
-    --check); 2 wrong usage; 3 the wrapper reaches no server at all; 130 and 143 interrupted."
+    after_help = "Exit codes: 0 the run ended; 1 the wrapper broke a case, or a case was not as expected\n\
+    (with --check); 2 wrong usage; 3 the wrapper reaches no server at all; 130 and 143\n\
+    interrupted."
 )]
 pub(crate) struct ZooRun {
     #[command(flatten)]
     pub(crate) product: ProductArguments,
-    /// Run these cases alone
+    /// Run only these cases
     #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
     pub(crate) only: Vec<String>,
-    /// Run the cases of these promises alone
+    /// Run only the cases of these promises
     #[arg(long, value_name = "NUMBER,...", value_delimiter = ',', value_parser = known_promise)]
     pub(crate) promise: Vec<u8>,
-    /// How long the client waits for anything
+    /// Time that the client waits for each answer
     #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "5s")]
     pub(crate) patience: Duration,
-    /// List the cases, run none
+    /// List the cases, and run none
     #[arg(long)]
     pub(crate) list: bool,
-    /// Fail unless unhang kept every case and the other two did what they are known to do
+    /// Fail unless unhang kept every case, and the other two had their known results
     #[arg(long, conflicts_with = "wrapper")]
     pub(crate) check: bool,
     /// Print text or JSON
     #[arg(long, value_name = "FORMAT", default_value = "text", value_parser = ["text", "json"])]
     pub(crate) output: String,
-    /// A command that takes a server's command after it, after `--`
+    /// The wrapper after `--`: a command before a server's command
     #[arg(last = true, value_name = "WRAPPER")]
     pub(crate) wrapper: Vec<String>,
 }

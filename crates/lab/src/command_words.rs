@@ -16,7 +16,7 @@ pub(crate) fn split(text: &str) -> Result<Vec<String>, &'static str> {
                     match letters.next() {
                         Some(end) if end == letter => break,
                         Some(other) => word.push(other),
-                        None => return Err("a quote does not end"),
+                        None => return Err("a quote has no end"),
                     }
                 }
             }

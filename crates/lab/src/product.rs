@@ -83,7 +83,7 @@ fn built_path(beside: PathBuf, quality: MeasuredQuality) -> PathBuf {
 }
 
 fn text(path: PathBuf) -> Result<String, String> {
-    path.into_os_string().into_string().map_err(|path| format!("{} is no text", path.display()))
+    path.into_os_string().into_string().map_err(|path| format!("{} is not text", path.display()))
 }
 
 #[expect(
@@ -92,7 +92,7 @@ fn text(path: PathBuf) -> Result<String, String> {
 )]
 /// Builds the `unhang` at this path with cargo. The folder's name is the profile's, but for `debug`.
 fn build(cargo: &Path, unhang: &Path) -> Result<(), String> {
-    let folder = unhang.parent().ok_or("unhang-lab lies in no folder")?;
+    let folder = unhang.parent().ok_or("unhang-lab is in no folder")?;
     let profile = match folder.file_name().and_then(|name| name.to_str()) {
         Some("debug") | None => "dev",
         Some(name) => name,

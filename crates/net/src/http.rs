@@ -106,17 +106,17 @@ impl Address {
 
     fn read(&self) -> Result<(Url, HeaderMap), HttpError> {
         let wrong = |why: &str| HttpError::Address(why.to_owned());
-        let url = Url::parse(&self.url).map_err(|error| wrong(&format!("its URL is none: {error}")))?;
+        let url = Url::parse(&self.url).map_err(|error| wrong(&format!("its URL is invalid: {error}")))?;
         if !matches!(url.scheme(), "http" | "https") || !url.has_host() {
-            return Err(wrong("its URL is none of http:// or https://"));
+            return Err(wrong("its URL does not begin with http:// or https://"));
         }
         let mut headers = HeaderMap::new();
         for (number, (name, value)) in self.headers.iter().enumerate() {
             // The text in the place of the name may be a secret.
             let name = HeaderName::try_from(name.as_str())
-                .map_err(|_| wrong(&format!("the name of its header number {} is none", number + 1)))?;
+                .map_err(|_| wrong(&format!("the name of its header number {} is invalid", number + 1)))?;
             let mut value = HeaderValue::try_from(value.as_str()).map_err(|_| {
-                wrong(&format!("the value of its header `{name}` has a character that no header can have"))
+                wrong(&format!("the value of its header `{name}` has a character that a header cannot have"))
             })?;
             value.set_sensitive(true);
             headers.append(name, value);
@@ -338,8 +338,9 @@ fn was_unread(error: &reqwest::Error) -> bool {
 }
 
 fn same_origin(base: &Url, reference: &str) -> Result<Url, HttpError> {
-    let url =
-        base.join(reference).map_err(|error| HttpError::Address(format!("it leads nowhere: {error}")))?;
+    let url = base
+        .join(reference)
+        .map_err(|error| HttpError::Address(format!("it redirects to an invalid URL: {error}")))?;
     if url.origin() == base.origin() { Ok(url) } else { Err(HttpError::Redirected(shown(&url))) }
 }
 

@@ -192,7 +192,7 @@ pub async fn serve(
                     None => Some(None),
                 };
                 let Some(connection_share) = connection_share else {
-                    tracing::info!("one who has {} connections already gets no other", bounds.of_one);
+                    tracing::info!("unhang refused a connection from an address that already has {} connections", bounds.of_one);
                     continue;
                 };
                 let (handler, is_over, tls) = (handler.clone(), is_over.clone(), tls.borrow().clone());
@@ -323,7 +323,7 @@ async fn among_the_files(
 ) {
     let from = Origin::among_the_files(&stream);
     if !may_come(from.peer, rustix::process::geteuid().as_raw()) {
-        tracing::warn!("a process of another user came to our socket and was sent away: {:?}", from.peer);
+        tracing::warn!("unhang refused a process of another user at its socket: {:?}", from.peer);
         return;
     }
     talk(WriteDeadline::new(stream, bounds.deaf), from, handler, bounds, newcomer, ending).await;
@@ -364,8 +364,8 @@ async fn over_network(
     };
     match shaken {
         Ok(Ok(stream)) => talk(stream, from, handler, bounds, newcomer, ending).await,
-        Ok(Err(error)) => tracing::info!("{peer} did not come to speak TLS with us: {error}"),
-        Err(_) => tracing::info!("{peer} did not come to speak TLS with us within {limit:?}"),
+        Ok(Err(error)) => tracing::info!("the TLS handshake with {peer} failed: {error}"),
+        Err(_) => tracing::info!("the TLS handshake with {peer} did not end within {limit:?}"),
     }
 }
 
@@ -409,10 +409,11 @@ async fn talk(
             }
             () = newcomer.sent_away() => {
                 if !newcomer.has_asked() {
-                    tracing::info!("{} has asked for nothing, and made room for others", from.peer);
+                    tracing::info!("unhang closed the connection of {}, which sent no request, to make room for \
+                        others", from.peer);
                     return;
                 }
-                tracing::info!("{} has shown no token, and made room for others", from.peer);
+                tracing::info!("unhang closes the connection of {}, which showed no token, to make room for others", from.peer);
                 // The client may still take the answer that it has got.
                 connection.as_mut().graceful_shutdown();
             }
@@ -438,7 +439,7 @@ fn head_length<B>(request: &Request<B>) -> usize {
 }
 
 fn head_too_long(peer: PeerAddress) -> Response {
-    tracing::info!("{peer} was refused with 431: the head of its request is longer than {READ_AHEAD} bytes");
+    tracing::info!("unhang refused a request of {peer} with 431: its head is longer than {READ_AHEAD} bytes");
     let status = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
     let why = format!("the head of a request has {READ_AHEAD} bytes at most\n");
     let mut response = (status, [(header::CONNECTION, "close")], why).into_response();

@@ -27,10 +27,10 @@ use tokio_rustls::{TlsAcceptor, server::TlsStream};
 #[non_exhaustive]
 pub enum CertificateError {
     /// The text of the certificates cannot be read.
-    #[error("the certificate is no PEM of a certificate: {0}")]
+    #[error("the certificate is not a certificate in PEM form: {0}")]
     Certificate(String),
     /// The text of the key cannot be read.
-    #[error("the key is no PEM of a private key: {0}")]
+    #[error("the key is not a private key in PEM form: {0}")]
     Key(String),
     /// The two do not belong together, or cannot be used.
     #[error("certificate and key cannot be used together: {0}")]
@@ -51,7 +51,7 @@ impl Acceptor {
             .collect::<Result<_, _>>()
             .map_err(|error| CertificateError::Certificate(error.to_string()))?;
         if chain.is_empty() {
-            return Err(CertificateError::Certificate("there is none in it".to_owned()));
+            return Err(CertificateError::Certificate("it has no certificate".to_owned()));
         }
         let key =
             PrivateKeyDer::from_pem_slice(key).map_err(|error| CertificateError::Key(error.to_string()))?;
@@ -101,7 +101,7 @@ fn config() -> Option<ClientConfig> {
         Ok(verified) => verified.with_no_client_auth(),
         Err(error) => {
             tracing::warn!(
-                "no certificate of any authority was found, so that every TLS connection is refused: {error}"
+                "unhang found no certificate of an authority, so it refuses every TLS connection: {error}"
             );
             builder()?.with_root_certificates(RootCertStore::empty()).with_no_client_auth()
         }
@@ -122,10 +122,10 @@ mod tests {
     fn a_server_has_a_certificate_and_the_key_for_it() {
         assert_eq!(format!("{:?}", Acceptor::new(CERTIFICATE, KEY).expect("they fit")), "Acceptor { .. }");
         for (certificate, key, expect) in [
-            (&b""[..], KEY, "the certificate is no PEM of a certificate: there is none in it"),
-            (KEY, KEY, "the certificate is no PEM of a certificate: there is none in it"),
-            (CERTIFICATE, b"", "the key is no PEM of a private key: "),
-            (CERTIFICATE, CERTIFICATE, "the key is no PEM of a private key: "),
+            (&b""[..], KEY, "the certificate is not a certificate in PEM form: it has no certificate"),
+            (KEY, KEY, "the certificate is not a certificate in PEM form: it has no certificate"),
+            (CERTIFICATE, b"", "the key is not a private key in PEM form: "),
+            (CERTIFICATE, CERTIFICATE, "the key is not a private key in PEM form: "),
         ] {
             let told = Acceptor::new(certificate, key).expect_err("they do not fit").to_string();
             assert!(told.starts_with(expect), "{told}");

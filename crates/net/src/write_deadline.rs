@@ -36,7 +36,7 @@ impl<S> WriteDeadline<S> {
         let limit = self.limit;
         let stuck = self.stuck.get_or_insert_with(|| Box::pin(sleep(limit)));
         stuck.as_mut().poll(context).map(|()| {
-            let why = format!("the other side took nothing for {limit:?}");
+            let why = format!("the other side did not read for {limit:?}");
             Err(io::Error::new(io::ErrorKind::TimedOut, why))
         })
     }

@@ -29,7 +29,7 @@ pub fn file_limit() -> Option<u64> {
 pub fn told() -> Option<String> {
     let limit = file_limit()?;
     let (amount, unit) = if limit >= 1 << 20 { (limit >> 20, "MiB") } else { (limit >> 10, "KiB") };
-    Some(format!("`ulimit -f` lets no file here grow beyond {amount} {unit}"))
+    Some(format!("`ulimit -f` limits the size of files to {amount} {unit}"))
 }
 
 /// Describes the limit that has caused this error to a person; `None` if no limit is the cause.
@@ -47,7 +47,8 @@ pub fn cause_of(error: &io::Error) -> Option<String> {
 pub fn open_told() -> Option<String> {
     let limit = getrlimit(Resource::Nofile).current?;
     Some(format!(
-        "`ulimit -n` lets no more than {limit} files be open here: raise it, as with `ulimit -n 1024`"
+        "`ulimit -n` limits the number of open files to {limit}: raise it, for example with `ulimit -n \
+         1024`"
     ))
 }
 

@@ -53,7 +53,7 @@ impl LogFile {
             let metadata = file.metadata()?;
             match metadata.is_file() {
                 true => Ok((file, metadata.len())),
-                false => Err(io::Error::other("it is no file")),
+                false => Err(io::Error::other("it is not a file")),
             }
         });
         let (file, size) = opened.map_err(|error| explain(&error, "opening the log", &path))?;

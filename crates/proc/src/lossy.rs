@@ -75,7 +75,7 @@ impl LossyState {
 impl LossyWriter {
     /// Starts a writer with a thread of its own, called `name`. At most `capacity` bytes wait for the sink.
     pub fn new(name: &str, sink: impl Write + Send + 'static, capacity: usize) -> Self {
-        let loss = |bytes| format!("[unhang: {bytes} bytes dropped, nobody was reading]\n");
+        let loss = |bytes| format!("[unhang: {bytes} bytes dropped, because they were not read]\n");
         Self::telling(name, sink, capacity, loss)
     }
 
@@ -276,7 +276,7 @@ mod tests {
         assert!(gated.writer.flush(PATIENCE));
         gated.writer.send(b"after");
         assert!(gated.writer.flush(PATIENCE));
-        let expected = "first0123456789[unhang: 4000 bytes dropped, nobody was reading]\nafter";
+        let expected = "first0123456789[unhang: 4000 bytes dropped, because they were not read]\nafter";
         let taken = String::from_utf8(gated.taken.lock().unwrap().clone()).unwrap();
         assert_eq!(taken, expected);
     }

@@ -439,7 +439,7 @@ mod tests {
         ];
         for error in errors {
             let told = error(Errno::MFILE.into()).to_string();
-            assert!(told.contains("`ulimit -n` lets no more than"), "{told}");
+            assert!(told.contains("`ulimit -n` limits the number of open files to"), "{told}");
             let told = error(Errno::NOENT.into()).to_string();
             assert!(!told.contains("ulimit"), "{told}");
         }

@@ -29,12 +29,13 @@ impl fmt::Display for SharedFate {
         match self {
             Self::Unit(unit) => write!(
                 formatter,
-                "the systemd unit {unit} ends what was started in it when it stops, unless it has KillMode=process"
+                "the systemd unit {unit} ends all its processes when it stops, unless it has \
+                 KillMode=process"
             ),
             Self::Container(name) => {
-                write!(formatter, "the container ends when its first process, `{name}`, does")
+                write!(formatter, "the container ends with its first process, `{name}`")
             }
-            Self::Holder(name) => write!(formatter, "everything below `{name}` ends when that does"),
+            Self::Holder(name) => write!(formatter, "every process below `{name}` ends with it"),
         }
     }
 }

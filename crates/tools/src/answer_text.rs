@@ -134,20 +134,22 @@ pub fn started(job: &JobReport) -> AnswerText {
 pub fn handed_over(job: &JobReport, tool: &str) -> ToolAnswer {
     let elapsed = in_words(Duration::try_from_secs_f64(job.elapsed_time_seconds).unwrap_or_default());
     let id = job.job_id;
-    let message = format!("`{tool}` goes on in the background");
+    let message = format!("`{tool}` continues in the background");
     let accepted = Accepted { message, ..Accepted::new(job) };
     let steps = accepted.next_steps.join("; then ");
     let so_far = match job.does {
         CallActivity::Works => format!("`{tool}` has been working for {elapsed} and"),
         CallActivity::Either => format!(
-            "`{tool}` has had no answer for {elapsed}, for it works or waits for its turn behind other calls, and"
+            "`{tool}` has not answered for {elapsed}, because it works or waits for its turn behind \
+             other calls, and"
         ),
         CallActivity::Waits(what) => {
-            format!("`{tool}` waits {what} ({elapsed} so far); its server has not been asked yet. It")
+            format!("`{tool}` waits {what} ({elapsed} so far); its server does not have the call yet. It")
         }
     };
     let sentence = format!(
-        "{so_far} goes on in the background as job {id}: this is not its answer yet. Do not call it again. Next: {steps}."
+        "{so_far} continues in the background as job {id}: this is not its answer yet. Do not call it \
+         again. Next: {steps}."
     );
     AnswerText::new(sentence, fields(&accepted)).answer(false)
 }
@@ -195,7 +197,7 @@ fn readable(content: &[Box<RawValue>], id: JobId) -> String {
         match (block["type"].as_str(), block["text"].as_str()) {
             (Some("text"), Some(text)) => text.to_owned(),
             (Some(kind @ ("image" | "audio")), _) => {
-                let (length, media) = (raw.len(), block["mimeType"].as_str().unwrap_or("of no known type"));
+                let (length, media) = (raw.len(), block["mimeType"].as_str().unwrap_or("of unknown type"));
                 format!("[{kind}, {media}, {length} bytes as JSON: read the resource job://{id} for it]")
             }
             _ => raw.to_owned(),
@@ -241,12 +243,14 @@ impl ResultPart<'_> {
         let next = offset + taken.chars().count();
         let id = report.job.job_id;
         let more = match next < whole {
-            true => format!("{}get_job_results(job_id=\"{id}\", offset={next}) has the next", names.prefix),
+            true => {
+                format!("{}get_job_results(job_id=\"{id}\", offset={next}) has the next part", names.prefix)
+            }
             false => "this is the last part".to_owned(),
         };
         let note = format!(
-            "Its {of} has {whole} characters, more than fit into an answer; this part has those from {offset} to {next}, and {more}. \
-             {elsewhere}"
+            "Its {of} has {whole} characters, more than fit into an answer; this part has the characters \
+             from {offset} to {next}, and {more}. {elsewhere}"
         );
         head.extend([
             ("message".to_owned(), note.clone().into()),
@@ -322,7 +326,7 @@ pub fn results(found: Located<ResultsReport>, names: ToolNames) -> AnswerText {
     whole_results(found).fit(&["results", "error", "stdout_tail", "stderr_tail"], |member| match member {
         "results" => in_file(&path, name.as_deref()),
         "error" => in_file(&path, Some(ERROR)),
-        _ if names.lists_all() => format!("get_job_logs(job_id=\"{id}\") has it in pieces."),
+        _ if names.lists_all() => format!("get_job_logs(job_id=\"{id}\") has it in parts."),
         _ => format!("The command `unhang job logs {id}` has all of it."),
     })
 }
@@ -353,12 +357,12 @@ pub(super) fn logs(id: JobId, mut page: LogReport) -> AnswerText {
     let LogReport { offset, next_offset, eof, dropped_before, .. } = page;
     let more = match (eof, next_offset > offset) {
         (true, _) => "nothing follows".to_owned(),
-        (false, true) => format!("go on with offset={next_offset}"),
+        (false, true) => format!("continue with offset={next_offset}"),
         (false, false) => format!("nothing new yet; ask again with offset={next_offset} in 5 to 10 seconds"),
     };
     let dropped = match dropped_before {
         0 => String::new(),
-        dropped => format!(" The first {dropped} bytes are not kept any more."),
+        dropped => format!(" unhang has dropped the first {dropped} bytes."),
     };
     AnswerText::new(format!("Job {id}, bytes {offset} to {next_offset}; {more}.{dropped}"), fields(&page))
 }
@@ -422,10 +426,10 @@ pub(super) fn system(mut system: SystemReport, names: ToolNames) -> AnswerText {
         },
     );
     if let Some(reason) = &system.wait_reason {
-        sentence.push_str(&format!(" Nothing is started: {reason}."));
+        sentence.push_str(&format!(" unhang starts no job now: {reason}."));
     }
     if !system.outlives {
-        sentence.push_str(&format!(" Jobs do not outlive everything here: {}.", system.ends_with.join("; ")));
+        sentence.push_str(&format!(" Jobs here do not survive everything: {}.", system.ends_with.join("; ")));
     }
     with_jobs(AnswerText::new(sentence, fields(&system)), &jobs, names)
 }
@@ -458,6 +462,6 @@ pub(super) fn state_list(entries: &[ListedReport]) -> AnswerText {
     // A name, a moment and a number have 160 characters at most.
     let listed = &entries[..entries.len().min(FIELD_CHARACTERS / 200)];
     let mut told = AnswerText::new(sentence, fields(&json!({ "fields": listed })));
-    leave_out(&mut told, entries.len() - listed.len(), "get_state finds each by its name");
+    leave_out(&mut told, entries.len() - listed.len(), "get_state returns each field by its name");
     told
 }

@@ -34,7 +34,7 @@ impl ArgumentSchema {
             let location = error.instance_path().as_str();
             let location = if location.is_empty() { String::new() } else { format!("`{location}`: ") };
             format!(
-                "is no usable JSON schema: {location}{}",
+                "is not a usable JSON schema: {location}{}",
                 shortened(&error.to_string(), LONGEST_COMPLAINT)
             )
         })?;
@@ -119,7 +119,7 @@ mod tests {
             (json!({ "properties": { "a": { "pattern": "(?=a)b" } } }), "pattern"),
         ] {
             let told = ArgumentSchema::new(schema).expect_err("it is bad");
-            assert!(told.starts_with("is no usable JSON schema: ") && told.contains(expect), "{told}");
+            assert!(told.starts_with("is not a usable JSON schema: ") && told.contains(expect), "{told}");
         }
     }
 }

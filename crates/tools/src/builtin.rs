@@ -74,22 +74,25 @@ impl Builtin {
     fn description(self) -> &'static str {
         match self {
             JobStatus => {
-                "Where a background job is. Ask every 5 to 10 seconds and do other work in between, or give wait_seconds to \
-                 be answered when the job ends."
+                "Returns the status of a background job. Call it every 5 to 10 seconds and do other work \
+                 in between, or give wait_seconds to wait for the end of the job."
             }
             JobResults => {
-                "What a background job has left: its parsed results, its error, and the end of its output. What is too long for one \
-                 answer comes in parts: go on at next_offset."
+                "Returns the parsed results of a background job, its error, and the end of its output. A \
+                 long answer comes in parts: continue at next_offset."
             }
             JobLogs => {
-                "A piece of what a background job has printed, also while it runs. Go on at next_offset until eof is true."
+                "Returns a part of the output of a background job, also while the job runs. Continue at \
+                 next_offset until eof is true."
             }
-            ListJobs => "The newest background jobs, newest first.",
-            TerminateJob => "Ends a background job with everything that it has started.",
-            SystemStatus => "How many background jobs run, how many may, and how busy the machine is.",
-            GetState => "The value of a named state field, as a job or set_state left it.",
+            ListJobs => "Lists the newest background jobs, newest first.",
+            TerminateJob => "Ends a background job and everything that it started.",
+            SystemStatus => {
+                "Returns how many background jobs run, how many may run, and how busy the machine is."
+            }
+            GetState => "Returns the value of a named state field, as a job or set_state stored it.",
             SetState => "Replaces the value of a named state field, from which jobs can start.",
-            ListState => "The names of all state fields, with the time of their last change.",
+            ListState => "Lists the names of all state fields, with the time of their last change.",
         }
     }
 
@@ -145,12 +148,14 @@ impl Builtin {
     pub(super) fn in_brief(self, names: ToolNames) -> Definition {
         let description = match self {
             JobStatus => {
-                "How a call that goes on in the background is doing. wait_seconds waits for its end."
+                "Returns the status of a call that continues in the background. wait_seconds waits for \
+                 its end."
             }
             JobResults => {
-                "The answer of a call that went on in the background. A long one comes in parts: go on at next_offset."
+                "Returns the answer of a call that continued in the background. A long one comes in \
+                 parts: continue at next_offset."
             }
-            TerminateJob => "Cancels a call that goes on in the background.",
+            TerminateJob => "Cancels a call that continues in the background.",
             other => other.description(),
         };
         Definition {

@@ -33,7 +33,8 @@ impl Declared {
             description.clone().unwrap_or_else(|| format!("Runs {}.", self.settings.command.program()));
         let (how, output_schema) = match self.mode {
             Mode::Job => (
-                " Answers at once with a job_id; the work goes on in the background: follow it with get_job_status.",
+                " Answers at once with a job_id; the work continues in the background: follow it with \
+                 get_job_status.",
                 schemas::started(),
             ),
             Mode::Child => ("", schemas::results()),

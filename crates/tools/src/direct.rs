@@ -38,7 +38,7 @@ pub const LOST_LIMIT: usize = 2;
 #[non_exhaustive]
 pub enum DirectError {
     /// The closure did not end in time; nobody waits for it any more.
-    #[error("the tool `{tool}` did not end within {}; it belongs into a job", humantime::format_duration(*.limit))]
+    #[error("the tool `{tool}` did not end within {}; make it a job", humantime::format_duration(*.limit))]
     Late {
         /// The tool.
         tool: String,
@@ -46,7 +46,7 @@ pub enum DirectError {
         limit: Duration,
     },
     /// No slot was free in time.
-    #[error("the tool `{tool}` waited {} for others to end, in vain", humantime::format_duration(*.limit))]
+    #[error("the tool `{tool}` waited {} for other tools to end, and got no turn", humantime::format_duration(*.limit))]
     Busy {
         /// The tool.
         tool: String,
@@ -63,7 +63,7 @@ pub enum DirectError {
     },
     /// Too many calls of the tool were late and still run.
     #[error(
-        "the tool `{tool}` is switched off: {lost} of its calls were late and still run; it belongs into a job"
+        "unhang switched off the tool `{tool}`: {lost} of its calls were late and still run; make it a job"
     )]
     Refused {
         /// The tool.

@@ -24,14 +24,15 @@ impl ModeOverrides {
     pub fn parse(text: &str) -> Result<ModeOverrides, String> {
         let mut overrides = ModeOverrides::default();
         for pair in text.split(',').map(str::trim).filter(|pair| !pair.is_empty()) {
-            let form = "write `tool=job` or `tool=child`, `*` for all other tools, commas between";
+            let form = "write `tool=job` or `tool=child`, with `*` for all other tools and commas between the \
+                pairs";
             let Some((name, mode)) = pair.split_once('=') else {
-                return Err(format!("`{pair}` says no mode; {form}"));
+                return Err(format!("`{pair}` has no mode; {form}"));
             };
             let mode = match mode.trim() {
                 "job" => Mode::Job,
                 "child" => Mode::Child,
-                other => return Err(format!("`{other}` is no mode for a command; {form}")),
+                other => return Err(format!("`{other}` is not a mode for a command; {form}")),
             };
             let before = match name.trim() {
                 "" => return Err(format!("`{pair}` names no tool; {form}")),
@@ -39,7 +40,7 @@ impl ModeOverrides {
                 name => overrides.by_name.insert(name.to_owned(), mode),
             };
             if before.is_some_and(|before| before != mode) {
-                return Err(format!("`{}` is given two modes", name.trim()));
+                return Err(format!("`{}` has two modes", name.trim()));
             }
         }
         Ok(overrides)
@@ -56,7 +57,7 @@ impl ModeOverrides {
         unknown
             .map(|name| {
                 format!(
-                    "there is no tool `{name}` to set the mode of{}",
+                    "there is no tool `{name}` for this mode{}",
                     did_you_mean(name, tools.iter().copied())
                 )
             })
@@ -76,7 +77,7 @@ mod tests {
         assert_eq!(ModeOverrides::parse("").expect("nothing").mode("other", Mode::Child), Mode::Child);
         assert_eq!(
             overrides.unknown(&["simulat"]),
-            ["there is no tool `simulate` to set the mode of; did you mean `simulat`?"]
+            ["there is no tool `simulate` for this mode; did you mean `simulat`?"]
         );
         assert!(overrides.unknown(&["simulate"]).is_empty());
     }
@@ -84,10 +85,10 @@ mod tests {
     #[test]
     fn what_cannot_be_read_is_told() {
         for (text, expect) in [
-            ("simulate", "says no mode"),
-            ("simulate=direct", "`direct` is no mode"),
+            ("simulate", "has no mode"),
+            ("simulate=direct", "`direct` is not a mode"),
             ("=job", "names no tool"),
-            ("a=job,a=child", "`a` is given two modes"),
+            ("a=job,a=child", "`a` has two modes"),
         ] {
             let told = ModeOverrides::parse(text).expect_err(text);
             assert!(told.contains(expect), "{told}");

@@ -37,7 +37,7 @@ fn state_words() -> Vec<&'static str> {
 }
 
 fn job_id() -> Value {
-    text("The id that the job was given when it was started.")
+    text("The id that the job got at its start.")
 }
 
 fn field() -> Value {
@@ -60,7 +60,7 @@ pub(super) fn job_and_offset() -> Value {
     let offset = json!({
         "type": "integer",
         "minimum": 0,
-        "description": "The first character that is wanted of results that come in parts.",
+        "description": "The first character to return, if the results come in parts.",
     });
     arguments(&json!({ "job_id": job_id(), "offset": offset }), &["job_id"])
 }
@@ -87,8 +87,8 @@ pub(super) fn job_and_wait() -> Value {
         "minimum": 0,
         "default": 0,
         "description": format!(
-            "Answer when the job has ended, but at the latest after so many seconds. More than {MAX_WAIT_SECONDS} counts \
-             as {MAX_WAIT_SECONDS}."
+            "Wait until the job ends, at most this number of seconds. More than {MAX_WAIT_SECONDS} \
+             counts as {MAX_WAIT_SECONDS}."
         ),
     });
     arguments(&json!({ "job_id": job_id(), "wait_seconds": wait }), &["job_id"])
@@ -100,11 +100,12 @@ pub(super) fn job_and_page() -> Value {
         "stream": { "enum": ["stdout", "stderr"], "default": "stdout" },
         "offset": {
             "type": "integer", "minimum": 0, "default": 0,
-            "description": "The first byte that is wanted, counted from the beginning of all that was printed.",
+            "description": "The first byte to return, counted from the beginning of the whole output.",
         },
         "max_bytes": {
             "type": "integer", "minimum": 1, "default": DEFAULT_LOG_BYTES,
-            "description": format!("At most so many bytes. More than {MAX_LOG_BYTES} counts as {MAX_LOG_BYTES}."),
+            "description": format!("The largest number of bytes to return. More than {MAX_LOG_BYTES} counts as \
+                {MAX_LOG_BYTES}."),
         },
     });
     arguments(&properties, &["job_id"])
@@ -123,7 +124,7 @@ pub(super) fn state_field() -> Value {
 }
 
 pub(super) fn state_field_and_value() -> Value {
-    let value = json!({ "description": "What it is to hold from now on: any JSON value." });
+    let value = json!({ "description": "The new value: any JSON value." });
     arguments(&json!({ "field": field(), "value": value }), &["field", "value"])
 }
 
@@ -133,7 +134,7 @@ fn head() -> Map<String, Value> {
     let properties = json!({
         "job_id": { "type": "string" },
         "name": { "type": "string" },
-        "kind": { "enum": ["call"], "description": "What it is, where it is no command: a call of a server's tool." },
+        "kind": { "enum": ["call"], "description": "`call` if the job is a call of a server's tool and not a command." },
         "status": { "enum": state_words() },
         "created_at": { "type": "string", "format": "date-time" },
         "started_at": { "type": "string", "format": "date-time" },
@@ -142,13 +143,13 @@ fn head() -> Map<String, Value> {
         "progress": { "type": "number", "minimum": 0, "maximum": 1 },
         "progress_message": { "type": "string" },
         "queue_position": { "type": "integer" },
-        "wait_reason": { "type": "string", "description": "Why it is not started although there is a slot for it." },
+        "wait_reason": { "type": "string", "description": "The reason why the job does not start although a slot is free." },
         "exit_code": { "type": "integer" },
         "signal": { "type": "integer" },
-        "reason": { "type": "string", "description": "Why it ended as it did, in one word." },
-        "detail": { "type": "string", "description": "The same as a sentence." },
-        "state_applied": { "type": "boolean", "description": "Whether its result is in the named state." },
-        "state_reason": { "type": "string", "description": "Why it is not." },
+        "reason": { "type": "string", "description": "The reason for the end of the job, in one word." },
+        "detail": { "type": "string", "description": "The same reason as a sentence." },
+        "state_applied": { "type": "boolean", "description": "Whether the result of the job is in the named state." },
+        "state_reason": { "type": "string", "description": "The reason why the result is not there." },
     });
     match properties {
         Value::Object(properties) => properties,
@@ -181,16 +182,16 @@ pub(super) fn status() -> Value {
 pub(super) fn results() -> Value {
     let mut schema = status();
     let more = json!({
-        "results": { "description": "What the job left, parsed." },
-        "error": { "description": "What the job said of its failure." },
+        "results": { "description": "The parsed results of the job." },
+        "error": { "description": "The job's own report of its failure." },
         "stdout_tail": { "type": "string" },
         "stderr_tail": { "type": "string" },
-        "gone": { "type": "array", "items": { "type": "string" }, "description": "Files of the job that were there, and are gone." },
+        "gone": { "type": "array", "items": { "type": "string" }, "description": "Files of the job that existed, and are gone." },
         "message": { "type": "string" },
-        "part": { "type": "string", "description": "Of results that are too long for one answer, the characters from offset on." },
+        "part": { "type": "string", "description": "If the results are too long for one answer, their characters from offset on." },
         "offset": { "type": "integer" },
-        "next_offset": { "type": "integer", "description": "Where the next part begins, unless this is the last." },
-        "characters": { "type": "integer", "description": "How long the results are." },
+        "next_offset": { "type": "integer", "description": "The offset of the next part, unless this is the last part." },
+        "characters": { "type": "integer", "description": "The length of the results." },
     });
     if let (Some(properties), Value::Object(more)) = (schema["properties"].as_object_mut(), more) {
         properties.extend(more);
@@ -230,15 +231,15 @@ pub(super) fn system() -> Value {
         "disk_free_mb": { "type": "integer" },
     });
     let properties = json!({
-        "running_jobs": { "type": "integer", "description": "How many of `jobs` run: commands and calls." },
+        "running_jobs": { "type": "integer", "description": "The number of `jobs` that run: commands and calls." },
         "running_commands": { "type": "integer" },
         "running_calls": { "type": "integer", "description": "Calls of servers' tools, which need no slot." },
-        "queued_jobs": { "type": "integer", "description": "How many of `jobs` wait for a slot." },
-        "slots_in_use": { "type": "integer", "description": "Slots that commands have, those of other callers included." },
-        "max_concurrent": { "type": "integer", "description": "How many slots there are." },
+        "queued_jobs": { "type": "integer", "description": "The number of `jobs` that wait for a slot." },
+        "slots_in_use": { "type": "integer", "description": "The number of slots that commands use, including those of other callers." },
+        "max_concurrent": { "type": "integer", "description": "The number of all slots." },
         "jobs": jobs(),
         "system": object(&machine, &[]),
-        "wait_reason": { "type": "string", "description": "Why nothing is started at the moment." },
+        "wait_reason": { "type": "string", "description": "The reason why no job starts at the moment." },
         "outlives": {
             "type": "boolean",
             "description": "Whether jobs outlive this server, as far as the system shows.",
@@ -246,7 +247,7 @@ pub(super) fn system() -> Value {
         "ends_with": {
             "type": "array",
             "items": { "type": "string" },
-            "description": "What ends the jobs too when it ends, where something does.",
+            "description": "The surroundings, such as a container, whose end also ends the jobs.",
         },
         "message": { "type": "string" },
     });
@@ -257,7 +258,7 @@ pub(super) fn system() -> Value {
 pub(super) fn state() -> Value {
     let properties = json!({
         "field": { "type": "string" },
-        "value": { "description": "What it holds." },
+        "value": { "description": "The value of the field." },
         "updated_at": { "type": "string", "format": "date-time" },
         "message": { "type": "string" },
     });

@@ -130,8 +130,9 @@ impl Pattern {
             let Some(Value::String(text)) = arguments.get(name) else { return Ok(()) };
             if text.starts_with('-') && !options.contains(name) {
                 return Err(format!(
-                    "`{name}` begins with `-`, so that the command would take it for an option; whoever configures the tool can \
-                     allow that with `option-arguments = [\"{name}\"]`, or write `--` before it in `command`"
+                    "`{name}` begins with `-`, so the command would take it for an option; the \
+                     configuration of the tool can allow that with `option-arguments = [\"{name}\"]`, or \
+                     write `--` before it in `command`"
                 ));
             }
             // After an empty text, the item begins with the next part.
@@ -184,12 +185,13 @@ impl TemplatePart {
             }
             let hint = did_you_mean(argument, known.iter().copied());
             return Err(format!(
-                "`{{{name}}}` is none of the `properties` of input-schema{hint}; write `{{{{{name}}}}}` for the text itself"
+                "`{{{name}}}` is not one of the `properties` of input-schema{hint}; write \
+                 `{{{{{name}}}}}` for the text itself"
             ));
         }
         Err(format!(
-            "`{{{name}}}` is no placeholder: there are {{args.NAME}}, {{job_dir}} and {{job_id}}; write `{{{{{name}}}}}` \
-             for the text itself"
+            "`{{{name}}}` is not a placeholder: the placeholders are {{args.NAME}}, {{job_dir}} and \
+             {{job_id}}; write `{{{{{name}}}}}` for the text itself"
         ))
     }
 }
@@ -210,7 +212,7 @@ fn as_item(name: &str, value: &Value) -> Result<String, String> {
         other => other.to_string(),
     };
     if text.contains('\0') {
-        return Err(format!("`{name}` has a zero byte in it, which no command can be given"));
+        return Err(format!("`{name}` has a zero byte, which a command cannot take"));
     }
     if text.len() >= MAX_ITEM {
         return Err(too_long(&format!("`{name}`"), text.len()));
@@ -220,8 +222,8 @@ fn as_item(name: &str, value: &Value) -> Result<String, String> {
 
 fn too_long(what: &str, length: usize) -> String {
     format!(
-        "{what} has {length} bytes, more than the {} that one item of a command can have; a tool that needs so much reads it \
-         from {{job_dir}}/input.json",
+        "{what} has {length} bytes, more than the {} that one item of a command can have; a tool that \
+         needs so much can read it from {{job_dir}}/input.json",
         MAX_ITEM - 1
     )
 }
@@ -396,9 +398,12 @@ mod tests {
     fn unknown_placeholders_are_refused_and_plain_braces_are_not() {
         for (text, expect) in [
             ("{args.cood}", "did you mean `cod`?"),
-            ("{args.}", "none of the `properties`"),
-            ("a{jobdir}", "`{jobdir}` is no placeholder: there are {args.NAME}, {job_dir} and {job_id}"),
-            ("{{x} {y}", "`{x}` is no placeholder"),
+            ("{args.}", "not one of the `properties`"),
+            (
+                "a{jobdir}",
+                "`{jobdir}` is not a placeholder: the placeholders are {args.NAME}, {job_dir} and {job_id}",
+            ),
+            ("{{x} {y}", "`{x}` is not a placeholder"),
         ] {
             let told = Pattern::parse(text, KNOWN).expect_err(text);
             assert!(told.contains(expect), "{told}");

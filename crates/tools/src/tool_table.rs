@@ -64,7 +64,8 @@ impl Table {
         for settings in tools {
             if Builtin::ALL.iter().any(|builtin| builtin.name() == settings.name) {
                 return Err(format!(
-                    "tools.{0}: `{0}` is the name of a tool that unhang itself offers; give yours another",
+                    "tools.{0}: `{0}` is the name of a tool that unhang itself offers; give your tool \
+                     another name",
                     settings.name
                 ));
             }

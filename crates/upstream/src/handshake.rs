@@ -288,8 +288,12 @@ impl Handshake {
         }
         HandshakeStep::Failed(
             FaultKind::BadResponse,
-            format!("`{}` speaks none of our revisions of MCP, but {}", self.server, names.join(", ")),
-            "use a version of it that speaks one of 2024-11-05 to 2026-07-28",
+            format!(
+                "`{}` supports no revision of MCP that unhang supports, only {}",
+                self.server,
+                names.join(", ")
+            ),
+            "use a version of it that supports one of 2024-11-05 to 2026-07-28",
         )
     }
 
@@ -327,7 +331,7 @@ impl Handshake {
                 None => HandshakeStep::Failed(
                     FaultKind::BadResponse,
                     format!(
-                        "`{}` answered `initialize` with revision `{name}`, which is none of MCP",
+                        "`{}` answered `initialize` with revision `{name}`, which MCP does not have",
                         self.server
                     ),
                     "this is a fault of the server",
@@ -336,7 +340,7 @@ impl Handshake {
             None => HandshakeStep::Failed(
                 FaultKind::BadResponse,
                 format!("`{}` answered `initialize` without a protocolVersion", self.server),
-                "see whether it is an MCP server",
+                "check whether it is an MCP server",
             ),
         }
     }
@@ -349,9 +353,9 @@ impl Handshake {
 }
 
 /// The hint for a server process whose handshake fails.
-pub(super) const START_HINT: &str = "see its stderr, and whether it is an MCP server";
+pub(super) const START_HINT: &str = "see its stderr, and check whether it is an MCP server";
 /// The hint for a server behind a URL whose handshake fails.
-pub(super) const REMOTE_START_HINT: &str = "see its log, and whether it is an MCP server";
+pub(super) const REMOTE_START_HINT: &str = "see its log, and check whether it is an MCP server";
 
 /// Returns whether unhang's stateless revision is among these names.
 fn is_ours(names: &[String]) -> bool {
@@ -417,7 +421,7 @@ mod tests {
             (Ok(raw(r#"{"supportedVersions":["2025-11-25"]}"#)), "initialize"),
             (
                 Ok(raw(r#"{"supportedVersions":["2027-01-01"]}"#)),
-                "bad_response: `srv` speaks none of our revisions of MCP, but 2027-01-01",
+                "bad_response: `srv` supports no revision of MCP that unhang supports, only 2027-01-01",
             ),
             (Ok(raw("{}")), "initialize"),
             (Ok(raw("[]")), "initialize"),
@@ -428,7 +432,7 @@ mod tests {
             (refusal(-32022, r#"{"supported":["2026-07-28"]}"#), "server/discover"),
             (
                 refusal(-32022, r#"{"supported":["2027-01-01"]}"#),
-                "bad_response: `srv` speaks none of our revisions of MCP, but 2027-01-01",
+                "bad_response: `srv` supports no revision of MCP that unhang supports, only 2027-01-01",
             ),
             (refusal(-32022, "null"), "start_failed: `srv` refused `server/discover`: no (error -32022)"),
             (refusal(-32021, "null"), "start_failed: `srv` refused `server/discover`: no (error -32021)"),
@@ -449,11 +453,13 @@ mod tests {
             (Ok(raw(LEGACY)), "2025-06-18 l"),
             (
                 Ok(raw(r#"{"protocolVersion":"1999-01-01"}"#)),
-                "bad_response: `srv` answered `initialize` with revision `1999-01-01`, which is none of MCP",
+                "bad_response: `srv` answered `initialize` with revision `1999-01-01`, which MCP does \
+                 not have",
             ),
             (
                 Ok(raw(r#"{"protocolVersion":"2026-07-28"}"#)),
-                "bad_response: `srv` answered `initialize` with revision `2026-07-28`, which is none of MCP",
+                "bad_response: `srv` answered `initialize` with revision `2026-07-28`, which MCP does \
+                 not have",
             ),
             (Ok(raw("{}")), "bad_response: `srv` answered `initialize` without a protocolVersion"),
             (refusal(-32603, "null"), "start_failed: `srv` refused `initialize`: no (error -32603)"),

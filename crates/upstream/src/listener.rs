@@ -70,9 +70,9 @@ impl ServerListener for DecliningListener {
 pub fn declined(method: &str) -> (i32, String) {
     let why = match method {
         "sampling/createMessage" => "this client has no model to ask",
-        "elicitation/create" => "there is nobody to ask",
+        "elicitation/create" => "this client has no user to ask",
         "roots/list" => "this client has no roots",
-        _ => "this client does not know it",
+        _ => "this client does not support it",
     };
     (METHOD_NOT_FOUND, format!("`{method}` is declined: {why}"))
 }

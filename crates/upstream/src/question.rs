@@ -114,7 +114,7 @@ pub(crate) async fn ask_one(
     let nobody = || {
         (
             FaultKind::MethodNotFound.code(),
-            format!("`{method}` is declined: nobody waits for the request any more"),
+            format!("`{method}` is declined: the caller no longer waits for the request"),
         )
     };
     let question = OpenServerQuestion { method: method.clone(), params, is_of_several, reply };

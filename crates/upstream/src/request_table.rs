@@ -190,8 +190,8 @@ impl<R> RequestTable<R> {
             let raise = format!("raise {flag} if it needs longer");
             let hint = match (cancels, flag) {
                 (false, _) => raise,
-                (true, "--call-timeout") => format!("the call was cancelled; {raise}"),
-                (true, _) => format!("the request was cancelled; {raise}"),
+                (true, "--call-timeout") => format!("unhang cancelled the call; {raise}"),
+                (true, _) => format!("unhang cancelled the request; {raise}"),
             };
             let failure = self.failure(now, &call, FaultKind::Deadline, happened, &hint);
             if cancels {
@@ -244,7 +244,7 @@ impl<R> RequestTable<R> {
             Piece::Message(message) => self.message(&message, events),
             Piece::Batch(pieces) => pieces.into_iter().for_each(|piece| self.piece(now, piece, events)),
             Piece::Invalid(invalid) => self.invalid(now, &invalid, events),
-            Piece::Junk(bytes) => self.keep(bytes, "no message"),
+            Piece::Junk(bytes) => self.keep(bytes, "not a message"),
         }
     }
 
@@ -262,10 +262,10 @@ impl<R> RequestTable<R> {
                     events(TableEvent::Done(call, outcome));
                 }
                 Completion::Late => {
-                    tracing::debug!("`{}`: a late answer to {id} was dropped", self.server);
+                    tracing::debug!("unhang dropped a late answer of `{}` to {id}", self.server);
                     events(TableEvent::Late(id.clone()));
                 }
-                Completion::Unknown => self.keep(message.raw, "an answer that nobody waits for"),
+                Completion::Unknown => self.keep(message.raw, "an answer without a request"),
             },
             Body::Request { id, method, params, .. } => {
                 events(TableEvent::Question(id.clone(), method.as_ref().into(), params.map(owned)));
@@ -298,7 +298,7 @@ impl<R> RequestTable<R> {
     }
 
     fn invalid(&mut self, now: Duration, invalid: &Invalid<'_>, events: &mut impl FnMut(TableEvent<R>)) {
-        self.keep(invalid.raw, &format!("no valid message ({})", invalid.reason));
+        self.keep(invalid.raw, &format!("not a valid message ({})", invalid.reason));
         if invalid.shape == MessageShape::Request {
             if let Some(id) = &invalid.id {
                 let text = format!("the message {}", invalid.reason);
@@ -312,7 +312,7 @@ impl<R> RequestTable<R> {
             None if invalid.shape == MessageShape::Response => self.calls.only().map(|(id, _)| id.clone()),
             None => None,
         };
-        let why = format!("what is no valid response: the message {}", invalid.reason);
+        let why = format!("an invalid response: the message {}", invalid.reason);
         self.fail(now, id, FaultKind::BadResponse, &why, BAD_RESPONSE_HINT, events);
     }
 

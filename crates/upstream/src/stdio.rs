@@ -139,7 +139,8 @@ impl StdioActor {
         if !reads && !std::mem::replace(&mut self.was_held_back, true) {
             let name = &self.upstream_session.name;
             tracing::warn!(
-                "`{name}` asks and does not read the answers; it is heard no further until it does"
+                "`{name}` sends requests and does not read the answers; unhang reads its output again \
+                 when it does"
             );
         }
         reads
@@ -182,12 +183,13 @@ impl StdioActor {
             Advice::Probe => self.upstream_session.probe(),
             Advice::Restart(misses) => {
                 let name = &self.upstream_session.name;
-                let happened = format!("`{name}` left {misses} health checks unanswered and was ended");
+                let happened =
+                    format!("`{name}` left {misses} health checks unanswered, and unhang ended it");
                 tracing::warn!("{happened}");
                 let failure = self.upstream_session.failure(
                     FaultKind::ServerExited,
                     happened,
-                    "ask again; it is started anew",
+                    "ask again; unhang starts it again",
                 );
                 self.upstream_session.end(failure);
             }
@@ -290,7 +292,7 @@ impl StdioActor {
             }
             ServerEvent::Gone(swept) => {
                 if swept.leaked > 0 {
-                    tracing::warn!("`{name}` left {} processes behind; they were ended", swept.leaked);
+                    tracing::warn!("`{name}` left {} processes behind; unhang ended them", swept.leaked);
                 }
                 self.process = None;
             }
@@ -321,7 +323,7 @@ impl StdioActor {
         if self.upstream_session.is_ending {
             tracing::debug!("`{name}` ended ({exit})");
             if *exit == Exit::Unknown {
-                tracing::debug!("the end of `{name}` was forced: nobody saw it end within its time");
+                tracing::debug!("the end of `{name}` was forced, because it did not end within its time");
             }
             return;
         }
@@ -355,7 +357,7 @@ impl StdioActor {
         }
         if self.process.take().is_some() {
             tracing::warn!(
-                "`{}` did not end within {}; its lifeline goes on without us",
+                "`{}` did not end within {}; its lifeline continues to end it",
                 self.upstream_session.name,
                 in_words(self.upstream_session.limits.stop_limit())
             );

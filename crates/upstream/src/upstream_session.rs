@@ -360,7 +360,8 @@ impl UpstreamSession {
     fn stop(&mut self) {
         tracing::debug!("stopping `{}`", self.name);
         let happened = format!("the connection to `{}` was closed", self.name);
-        let failure = self.failure(FaultKind::ShuttingDown, happened, "ask before it is closed");
+        let failure =
+            self.failure(FaultKind::ShuttingDown, happened, "send requests before the connection is closed");
         self.end(failure);
     }
 
@@ -406,7 +407,7 @@ impl UpstreamSession {
         if in_flight >= self.limits.max_in_flight {
             Some(format!("`{}` has {in_flight} requests unanswered", self.name))
         } else if waiting > self.limits.queue_bytes {
-            Some(format!("`{}` does not read what it is sent, and {waiting} bytes wait for it", self.name))
+            Some(format!("`{}` does not read its input, and {waiting} bytes wait for it", self.name))
         } else {
             None
         }

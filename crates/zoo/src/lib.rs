@@ -59,12 +59,12 @@ const HELP: &str = "Run one of the bundled servers, clients and jobs that misbeh
 
 Usage: unhang zoo NAME [ARGUMENTS...]
 
-  NAME      a program: it misbehaves in its own way, on stdin and stdout
+  NAME      run a program that misbehaves in its own way, on stdin and stdout
   --list    list the programs
-  --page    the same as a page of Markdown
-  --help    this help
+  --page    print the list as a page of Markdown
+  --help    print this help
 
-Exit codes: 0 done; 2 wrong usage; a program ends as it likes.
+Exit codes: 0 done; 2 wrong usage; a program has its own exit codes.
 ";
 
 /// What the children run; reachable by name like a faulty program, but not in the list.

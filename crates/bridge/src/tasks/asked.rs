@@ -64,7 +64,7 @@ pub fn input_responses(params: Option<Json<'_>>) -> Result<(String, Vec<(String,
     }
     if let Some(name) = wrong {
         let happened = format!(
-            "the answer `{}` in `inputResponses` of `tasks/update` is no object",
+            "the answer `{}` in `inputResponses` of `tasks/update` is not an object",
             cut(&name, ECHO_LIMIT)
         );
         return Err(invalid_params(&happened));

@@ -120,18 +120,18 @@ pub fn read_got(dialect: Dialect, told: Json<'_>) -> Result<(SeenTask, Option<Pa
 fn seen(dialect: Dialect, task: Json<'_>) -> Result<SeenTask, String> {
     let text = |name| task.member(name).and_then(Json::text);
     let id = text("taskId").filter(|id| !id.is_empty());
-    let id = id.ok_or("the task has no `taskId`, a string that is not empty")?.into_owned();
+    let id = id.ok_or("the task has no `taskId`: a string that is not empty")?.into_owned();
     if id.len() > ID_LIMIT {
         let begin = cut(&id, ECHO_LIMIT);
         return Err(format!(
-            "the `taskId` that begins with `{begin}` has {} bytes, and {ID_LIMIT} is the most",
+            "the `taskId` that begins with `{begin}` has {} bytes, over the limit of {ID_LIMIT}",
             id.len()
         ));
     }
     let status = text("status").ok_or_else(|| format!("the task `{}` has no `status`", shown(&id)))?;
     let status = TaskStatus::parse(&status).ok_or_else(|| {
         let word = cut(&status, ECHO_LIMIT);
-        format!("the task `{}` has the `status` `{word}`, which nobody knows", shown(&id))
+        format!("the task `{}` has the `status` `{word}`, which MCP does not define", shown(&id))
     })?;
     Ok(SeenTask {
         status,
@@ -163,13 +163,13 @@ fn asked(told: Json<'_>, task: &SeenTask) -> Result<Vec<(String, String)>, Strin
         (true, ..=INPUT_LIMIT) => Ok(requests),
         (true, _) => {
             let id = shown(&task.id);
-            Err(format!("the task `{id}` asks {count} questions at once, and {INPUT_LIMIT} is the most"))
+            Err(format!("the task `{id}` asks {count} questions at once, over the limit of {INPUT_LIMIT}"))
         }
     }
 }
 
 fn lacking(task: &SeenTask, name: &str) -> String {
-    format!("the task `{}` is {} and has no `{name}`, an object", shown(&task.id), task.status.as_str())
+    format!("the task `{}` is {} and has no object `{name}`", shown(&task.id), task.status.as_str())
 }
 
 fn shown(id: &str) -> &str {

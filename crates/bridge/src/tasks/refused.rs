@@ -22,7 +22,7 @@ pub fn missing_capability() -> String {
 pub fn unknown_task(id: &str) -> String {
     let id = cut(id, ECHO_LIMIT);
     invalid_params(&format!(
-        "There is no task `{id}`: it was never there, or its time is over, or another caller began it."
+        "There is no task `{id}`: it never existed, it has expired, or it belongs to another caller."
     ))
 }
 

@@ -306,13 +306,16 @@ fn what_is_no_task_is_said_to_be_none() {
         ("{}", "no `taskId`"),
         (r#"{"taskId":"","status":"working"}"#, "no `taskId`"),
         (r#"{"taskId":7,"status":"working"}"#, "no `taskId`"),
-        (&long, "has 1025 bytes, and 1024 is the most"),
+        (&long, "has 1025 bytes, over the limit of 1024"),
         (r#"{"taskId":"t"}"#, "`t` has no `status`"),
-        (r#"{"taskId":"t","status":"submitted"}"#, "`submitted`, which nobody knows"),
-        (r#"{"taskId":"t","status":"completed"}"#, "is completed and has no `result`"),
-        (r#"{"taskId":"t","status":"failed","error":"boom"}"#, "is failed and has no `error`"),
-        (r#"{"taskId":"t","status":"input_required"}"#, "is input_required and has no `inputRequests`"),
-        (&many, "asks 257 questions at once, and 256 is the most"),
+        (r#"{"taskId":"t","status":"submitted"}"#, "`submitted`, which MCP does not define"),
+        (r#"{"taskId":"t","status":"completed"}"#, "is completed and has no object `result`"),
+        (r#"{"taskId":"t","status":"failed","error":"boom"}"#, "is failed and has no object `error`"),
+        (
+            r#"{"taskId":"t","status":"input_required"}"#,
+            "is input_required and has no object `inputRequests`",
+        ),
+        (&many, "asks 257 questions at once, over the limit of 256"),
     ] {
         let error = read_got(Dialect::Extension, raw(told)).expect_err(told);
         assert!(error.contains(expect), "{error}");

@@ -12,8 +12,8 @@ use super::{files::Files, limits::AskingLimits, number::whole_number};
 macro_rules! ending {
     ($examples:literal) => {
         concat!(
-            "S is the name of a configured server (`unhang servers` lists them), a URL, or\n\
-            nothing where `-- CMD ARGS...` follows.",
+            "S is the name of a configured server (`unhang servers` lists them), or a URL.\n\
+            Leave S out if `-- CMD ARGS...` follows.",
             $examples,
             "\n\nExit codes: 0 done; 1 the tool failed or the server refused; 2 wrong usage\n\
             or configuration; 3 the server could not be started or reached, or died;\n\
@@ -42,10 +42,10 @@ pub(crate) struct AdHoc {
     /// Send this header to a URL; may be given several times. Other users of the machine can see it while unhang runs
     #[arg(long, value_name = "NAME: VALUE", value_parser = header)]
     pub(crate) header: Vec<(String, String)>,
-    /// Set this variable for the command after `--`, above the environment that it inherits; may be given several times
+    /// Set this variable for the command after `--`, over the environment that it inherits; may be given several times
     #[arg(long, value_name = "NAME=VALUE", value_parser = variable)]
     pub(crate) env: Vec<(String, String)>,
-    /// Run the command after `--` in this folder [default: the current one]
+    /// Run the command after `--` in this folder [default: the current folder]
     #[arg(long, value_name = "FOLDER")]
     pub(crate) cwd: Option<PathBuf>,
 }
@@ -68,11 +68,12 @@ fn variable(text: &str) -> Result<(String, String), &'static str> {
 
 /// `unhang servers`.
 #[derive(Debug, Args)]
-#[command(after_help = "Looked for in this order, the first of a name counts: unhang.toml here or in\n\
-    ~/.config/unhang; then the files of this project: .mcp.json, .cursor/mcp.json,\n\
-    .vscode/mcp.json, .gemini/settings.json, .codex/config.toml, opencode.json; then\n\
-    the user's files of Claude Code, Claude Desktop, Cursor, VS Code, Codex, Gemini,\n\
-    Windsurf, Copilot, Cline and opencode. None is started.\n\n\
+#[command(after_help = "unhang reads these files in this order, and the first server of a name counts:\n\
+    unhang.toml here or in ~/.config/unhang; then the files of this project: .mcp.json,\n\
+    .cursor/mcp.json, .vscode/mcp.json, .gemini/settings.json, .codex/config.toml,\n\
+    opencode.json; then the user's files of Claude Code, Claude Desktop, Cursor,\n\
+    VS Code, Codex, Gemini, Windsurf, Copilot, Cline and opencode. This command starts\n\
+    no server.\n\n\
     Exit codes: 0 done; 2 wrong usage or configuration.")]
 pub(crate) struct ServersArguments {
     #[command(flatten)]
@@ -90,10 +91,10 @@ pub(crate) struct ServersArguments {
     )
 )]
 pub(crate) struct Tools {
-    /// The server [default: all that are configured]
+    /// The server [default: all configured servers]
     #[arg(value_name = "S")]
     pub(crate) server: Option<String>,
-    /// Show this tool alone: its arguments with their types, and what it says of itself
+    /// Show only this tool: its arguments with their types, and its own descriptions
     #[arg(value_name = "TOOL")]
     pub(crate) tool: Option<String>,
     /// The command of a server that is in no file, after `--`
@@ -109,7 +110,7 @@ pub(crate) struct Tools {
 #[derive(Debug, Args)]
 #[command(after_help = ending!(""))]
 pub(crate) struct ListArguments {
-    /// The server [default: all that are configured]
+    /// The server [default: all configured servers]
     #[arg(value_name = "S")]
     pub(crate) server: Option<String>,
     /// The command of a server that is in no file, after `--`
@@ -124,13 +125,13 @@ pub(crate) struct ListArguments {
 /// One request to one server.
 #[derive(Debug, Args)]
 pub(crate) struct RequestArguments {
-    /// The words of the usage above: the server, what is asked of it, the arguments
+    /// The words of the usage above: the server, the tool, URI or prompt, and the arguments
     #[arg(value_name = "WORD")]
     pub(crate) words: Vec<String>,
-    /// Print the content alone, byte for byte as the server gave it; a terminal gets text that cannot steer it
+    /// Print only the content, byte for byte as the server sent it; a terminal gets text without control sequences
     #[arg(long, conflicts_with_all = ["output", "save"])]
     pub(crate) raw: bool,
-    /// Save binary contents in this folder, and print text that names each file, off a terminal too; not with `--output json` [default: here, where text is printed]
+    /// Save binary contents in this folder, and print text that names each file, also if stdout is not a terminal; not with `--output json` [default: the current folder, if the output is text]
     #[arg(long, value_name = "FOLDER")]
     pub(crate) save: Option<PathBuf>,
     /// The command of a server that is in no file, after `--`
@@ -150,15 +151,15 @@ pub(crate) struct RequestArguments {
         "\n\nExamples:\
         \n  unhang call time get_current_time timezone=Europe/Vienna\
         \n  unhang call get_current_time timezone=UTC -- uvx mcp-server-time\
-        \n\nA call that the server goes on with in the background, as a job or a task, is\
-        \nfollowed to its end within --call-timeout."
+        \n\nIf the server continues a call in the background, as a job or a task, unhang\
+        \nfollows the call to its end within --call-timeout."
     )
 )]
 pub(crate) struct CallArguments {
-    /// The arguments as a JSON object, as a file with one after `@`, or `-` for stdin; KEY=VALUE goes above it
+    /// The arguments as a JSON object, `@FILE` for an object in a file, or `-` for stdin; KEY=VALUE overrides its members
     #[arg(long, value_name = "TEXT|@FILE|-")]
     pub(crate) json: Option<String>,
-    /// Call the tool without comparing the arguments with its schema; a value that does not fit its type goes out as JSON or as text
+    /// Call the tool without comparing the arguments with its schema; unhang sends a value that does not fit its type as JSON or as text
     #[arg(long)]
     pub(crate) no_check: bool,
     #[command(flatten)]
@@ -170,8 +171,8 @@ pub(crate) struct CallArguments {
 #[command(
     override_usage = "unhang read [OPTIONS] <S> <URI>\n       unhang read [OPTIONS] <URI> -- <CMD>...",
     after_help = ending!(
-        "\n\njob://ID is a job, which is followed to its end; one that did not complete is\
-        \nexit code 1.\
+        "\n\nIf the URI is job://ID, unhang follows that job to its end. The exit code is 1 if\
+        \nthe job did not complete.\
         \n\nExamples:\
         \n  unhang read docs file:///notes.md\
         \n  unhang read docs file:///notes.md --raw > notes.md\
@@ -201,35 +202,36 @@ pub(crate) struct Prompt {
 #[derive(Debug, Args)]
 #[command(
     mut_arg("output", |output| output.help(
-        "How an error of the batch itself is printed; outcomes are lines of JSON in either form [default: text]"
+        "The outcomes are always lines of JSON; print an error of the batch itself as text or JSON [default: text]"
     )),
-    after_help = "In: {\"id\"?, \"server\", \"tool\", \"arguments\"?}, or with \"uri\" or \"prompt\" in\n\
-    the place of \"tool\"; without \"server\" the command after `--` is asked. Out,\n\
-    in the order in which they are done: {\"id\", \"line\", \"ok\", \"result\" or\n\
-    \"error\", \"ms\"}. A call that its server goes on with in the background is\n\
-    followed to its end within --call-timeout; what has not ended by then is not ok.\n\
-    The resource of a job that did not complete is not ok, and has both.\n\n\
+    after_help = "A request is a line {\"id\"?, \"server\", \"tool\", \"arguments\"?}, or has \"uri\" or\n\
+    \"prompt\" in place of \"tool\". A request without \"server\" goes to the command\n\
+    after `--`. unhang prints the outcomes in the order in which they come: {\"id\",\n\
+    \"line\", \"ok\", \"result\" or \"error\", \"ms\"}. If a server continues a call in the\n\
+    background, unhang follows the call to its end within --call-timeout. A call that\n\
+    has not ended by then is not ok. The resource of a job that did not complete is\n\
+    not ok, and its outcome has both \"result\" and \"error\".\n\n\
     Examples:\n  \
     unhang batch requests.jsonl > outcomes.jsonl\n  \
     unhang batch -j 16 --resume outcomes.jsonl requests.jsonl\n\n\
-    Exit codes: 0 all are ok; 1 some are not; 2 wrong usage or configuration;\n\
-    4 the batch was not done in time; 130 and 143 ended by SIGINT and SIGTERM:\n\
-    what is done is written, and --resume goes on from there."
+    Exit codes: 0 all requests are ok; 1 some are not; 2 wrong usage or\n\
+    configuration; 4 the batch did not end in time; 130 and 143 ended by SIGINT and\n\
+    SIGTERM: unhang has written the outcomes so far, and --resume continues there."
 )]
 pub(crate) struct Batch {
-    /// The requests; `-` for stdin
+    /// The file of the requests; `-` for stdin
     #[arg(value_name = "FILE")]
     pub(crate) file: PathBuf,
-    /// How many requests run at the same time [default: 8]
+    /// Number of requests that run at the same time [default: 8]
     #[arg(short, long, value_name = "COUNT", default_value = "8", hide_default_value = true, value_parser = whole_number::<u16>(1, 1000))]
     jobs: u16,
-    /// Stop at the first that is not ok
+    /// Stop at the first request that is not ok
     #[arg(long)]
     pub(crate) fail_fast: bool,
-    /// Skip what this file of outcomes holds as ok, and add to it instead of writing to stdout; a line without `id` is known by its number
+    /// Skip the requests that are ok in this file of outcomes, and append to it instead of writing to stdout; the number of a line stands for a missing `id`
     #[arg(long, value_name = "OUT")]
     pub(crate) resume: Option<PathBuf>,
-    /// How long all of it may take [default: as long as it takes]
+    /// Limit of the whole batch [default: no limit]
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     pub(crate) timeout: Option<Duration>,
     /// The command of a server that is in no file, after `--`

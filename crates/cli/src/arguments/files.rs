@@ -7,10 +7,10 @@ use clap::Args;
 /// What every command takes that reads them.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Files {
-    /// Read this file alone: unhang.toml, or any client's file as it is. To name it is to consent to it
+    /// Read only this file: unhang.toml, or the unchanged file of any MCP client. The flag is also the consent to the file
     #[arg(long, global = true, env = "UNHANG_CONFIG", hide_env = true, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Use the files of this project in this run, without the consent that `unhang trust` keeps
+    /// Use the files of this project in this run, without a consent by `unhang trust`
     #[arg(long, global = true)]
     trust: bool,
 }

@@ -20,11 +20,11 @@ use crate::arguments::{files::Files, number::whole_number};
 
 /// `unhang job`.
 #[derive(Debug, Args)]
-#[command(after_help = "Jobs outlive the terminal, unhang and each other. They are kept in\n\
+#[command(after_help = "Jobs outlive the terminal, unhang and each other. unhang keeps them in\n\
     $UNHANG_HOME, else in $XDG_STATE_HOME/unhang, else in ~/.local/state/unhang.\n\n\
     Exit codes: 0 done; 1 a job failed, was not accepted, has ended already or has\n\
-    not ended yet, or the data folder cannot be used; 2 wrong usage, also an id that\n\
-    is none; 4 a deadline passed; 6 no such job; 130 and 143 ended by SIGINT and\n\
+    not ended yet, or the data folder cannot be used; 2 wrong usage, also an\n\
+    invalid id; 4 a deadline passed; 6 no such job; 130 and 143 ended by SIGINT and\n\
     SIGTERM, which leave jobs running.")]
 pub(crate) struct JobArguments {
     #[command(flatten)]
@@ -35,9 +35,9 @@ pub(crate) struct JobArguments {
 
 /// `unhang state`.
 #[derive(Debug, Args)]
-#[command(after_help = "A field is one JSON document, in which a job can leave its result.\n\n\
-    Exit codes: 0 done; 1 the data folder cannot be used; 2 wrong usage, also what\n\
-    is not JSON; 6 the field was never set.")]
+#[command(after_help = "A field is one JSON document. A job can write its result to a field.\n\n\
+    Exit codes: 0 done; 1 the data folder cannot be used; 2 wrong usage, also\n\
+    a document that is not JSON; 6 the field was never set.")]
 pub(crate) struct StateArguments {
     #[command(flatten)]
     pub(crate) common: Common,
@@ -61,13 +61,13 @@ pub(crate) struct Common {
 #[derive(Clone, Copy, Debug, Args)]
 #[command(next_help_heading = "Limits")]
 pub(crate) struct JobLimits {
-    /// Jobs at the same time, over all of the data folder [default: half the processors, at least 2]
+    /// Jobs that run at the same time on the data folder [default: half the processors, at least 2]
     #[arg(long, global = true, env = "UNHANG_MAX_CONCURRENT", hide_env = true, value_name = "COUNT", value_parser = whole_number::<u32>(1, u32::MAX))]
     pub(crate) max_concurrent: Option<u32>,
-    /// Per cent of the memory in use above which nothing starts [default: 90]
+    /// Percentage of memory in use above which unhang starts no job [default: 90]
     #[arg(long, global = true, env = "UNHANG_MEMORY_LIMIT", hide_env = true, value_name = "PERCENT", value_parser = whole_number::<u8>(1, 100))]
     pub(crate) memory_limit: Option<u8>,
-    /// How long an ended job is kept [default: 7d]
+    /// Time for which unhang keeps an ended job [default: 7d]
     #[arg(long, global = true, env = "UNHANG_RETENTION", hide_env = true, value_name = "TIME", value_parser = parse_duration)]
     pub(crate) retention: Option<Duration>,
 }
@@ -88,21 +88,21 @@ pub(crate) enum JobVerb {
     Run(JobRun),
     /// List the newest jobs
     List(JobList),
-    /// Show where a job is
+    /// Show the status and the details of a job
     Show(OneJob),
-    /// Print what a job writes
+    /// Print the output of a job
     Logs(JobLogs),
     /// Print the result of a job that has completed
     Result(OneJob),
     /// Wait until jobs have ended; the exit code is 0 if all of them completed
     Wait(JobWait),
-    /// End jobs, with everything that they started
+    /// End jobs and everything that they started
     Cancel(ManyJobs),
-    /// Remove jobs that have ended, with their files
+    /// Remove ended jobs and their files
     Remove(ManyJobs),
     /// Remove all jobs that ended some time ago
     Prune(JobPrune),
-    /// Make the database anew from the job folders, also when it is damaged
+    /// Create the database again from the job folders, also if it is damaged
     Rebuild,
 }
 
@@ -110,39 +110,39 @@ pub(crate) enum JobVerb {
 #[derive(Debug, Args)]
 #[command(
     override_usage = "unhang job run [OPTIONS] -- <CMD>...",
-    after_help = "The job works in the current folder, with this environment, and with UNHANG_JOB_ID\n\
-    and UNHANG_JOB_DIR, which is where inputs and results lie. Its stdin is empty.\n\
-    The record of the job has the names of variables; their values lie in its\n\
-    launch.json, which nobody else may read, until it has started.\n\n\
-    With --wait the exit code is the job's own, or 128 and its signal; 1 if it\n\
-    failed in another way.\n\n\
+    after_help = "The job runs in the current folder with this environment, and with UNHANG_JOB_ID and\n\
+    UNHANG_JOB_DIR, the folder for inputs and results. Its stdin is empty. The record of\n\
+    the job contains only the names of variables. Their values are in its launch.json,\n\
+    which only the owner can read, until the job has started.\n\n\
+    With --wait, the exit code is that of the job, or 128 plus the number of its signal.\n\
+    It is 1 if the job failed in another way.\n\n\
     Examples:\n  \
     unhang job run -- python simulate.py\n  \
     unhang job run --wait --result results.json --state plant -- ./simulate"
 )]
 pub(crate) struct JobRun {
-    /// What to call it [default: the program]
+    /// The name of the job in lists [default: the program]
     #[arg(long, value_name = "NAME")]
     pub(crate) name: Option<String>,
-    /// Its id, 12 characters out of a-z and 2-7 [default: drawn]
+    /// The id of the job: 12 characters from a-z and 2-7 [default: random]
     #[arg(long, value_name = "ID")]
     pub(crate) id: Option<JobId>,
-    /// Copy this file into UNHANG_JOB_DIR first; may be given several times
+    /// Copy this file into UNHANG_JOB_DIR before the start; may be given several times
     #[arg(long, value_name = "FILE")]
     pub(crate) input: Vec<PathBuf>,
-    /// The JSON file that it has to leave in UNHANG_JOB_DIR
+    /// The JSON file that the command must leave in UNHANG_JOB_DIR
     #[arg(long, value_name = "FILE", value_parser = FileName::new)]
     pub(crate) result: Option<FileName>,
-    /// Put the result, or the part at the pointer, into this state field when it completes
+    /// Write the result, or the part at the JSON pointer, to this state field when the job completes
     #[arg(long, value_name = "FIELD[=POINTER]", value_parser = parse_patch, requires = "result")]
     pub(crate) state: Option<Patch>,
-    /// End it if it runs longer than this [default: it may run for ever]
+    /// End the job if it runs longer than this [default: no limit]
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     pub(crate) timeout: Option<Duration>,
-    /// What is kept on the disk of its stdout, and of its stderr; less than 64KiB counts as 64KiB [default: 8MiB]
+    /// The size that unhang keeps of stdout, and of stderr; less than 64KiB counts as 64KiB [default: 8MiB]
     #[arg(long, env = "UNHANG_LOG_LIMIT", hide_env = true, value_name = "SIZE", value_parser = parse_size)]
     pub(crate) log_limit: Option<u64>,
-    /// Stay until it has ended
+    /// Wait until the job has ended
     #[arg(long)]
     pub(crate) wait: bool,
     /// The command and its arguments, after `--`
@@ -153,10 +153,10 @@ pub(crate) struct JobRun {
 /// `unhang job list`.
 #[derive(Debug, Args)]
 pub(crate) struct JobList {
-    /// Only jobs that are queued, starting, running, completed, failed, cancelled or lost
+    /// List only jobs that are queued, starting, running, completed, failed, cancelled or lost
     #[arg(long, value_name = "STATUS")]
     pub(crate) status: Option<JobState>,
-    /// How many at most
+    /// List at most this number of jobs
     #[arg(long, value_name = "COUNT", default_value = "20", value_parser = whole_number::<u32>(1, 1000))]
     pub(crate) limit: u32,
 }
@@ -192,7 +192,7 @@ impl FromStr for JobReference {
 /// One job.
 #[derive(Debug, Args)]
 pub(crate) struct OneJob {
-    /// Which job: its id, the beginning of it that no other has, or `last` for the newest
+    /// The job: its id, a unique prefix of its id, or `last` for the newest job
     #[arg(value_name = "ID")]
     pub(crate) id: JobReference,
 }
@@ -200,29 +200,29 @@ pub(crate) struct OneJob {
 /// Some jobs.
 #[derive(Debug, Args)]
 pub(crate) struct ManyJobs {
-    /// Which jobs: ids, beginnings of ids that no other has, or `last` for the newest
+    /// The jobs: ids, unique prefixes of ids, or `last` for the newest job
     #[arg(value_name = "ID", required = true)]
     pub(crate) ids: Vec<JobReference>,
 }
 
 /// `unhang job logs`.
 #[derive(Debug, Args)]
-#[command(after_help = "Where stdout is a terminal, what would steer it is taken out. As JSON, one\n\
-    page of at most 1 MiB is printed, and with -f one page a line.")]
+#[command(after_help = "If stdout is a terminal, unhang removes control sequences from the output.\n\
+    As JSON, unhang prints one page of at most 1 MiB, and with -f one page per line.")]
 pub(crate) struct JobLogs {
-    /// Which job: its id, the beginning of it that no other has, or `last` for the newest
+    /// The job: its id, a unique prefix of its id, or `last` for the newest job
     #[arg(value_name = "ID")]
     pub(crate) id: JobReference,
-    /// Go on until the job has ended
+    /// Continue until the job has ended
     #[arg(short, long)]
     pub(crate) follow: bool,
-    /// What it writes to stderr, in place of stdout
+    /// Print stderr in place of stdout
     #[arg(long)]
     pub(crate) stderr: bool,
     /// Begin at this byte
     #[arg(long, value_name = "BYTES", default_value = "0", value_parser = whole_number::<u64>(0, u64::MAX))]
     pub(crate) offset: u64,
-    /// Print so many bytes at most [default: all]
+    /// Print at most this number of bytes [default: all]
     #[arg(long, value_name = "BYTES", value_parser = whole_number::<u64>(1, u64::MAX))]
     pub(crate) max_bytes: Option<u64>,
 }
@@ -230,10 +230,10 @@ pub(crate) struct JobLogs {
 /// `unhang job wait`.
 #[derive(Debug, Args)]
 pub(crate) struct JobWait {
-    /// Which jobs: ids, beginnings of ids that no other has, or `last` for the newest
+    /// The jobs: ids, unique prefixes of ids, or `last` for the newest job
     #[arg(value_name = "ID", required = true)]
     pub(crate) ids: Vec<JobReference>,
-    /// Wait no longer than this, then exit with 4 [default: as long as it takes]
+    /// Wait no longer than this, then exit with 4 [default: no limit]
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     pub(crate) timeout: Option<Duration>,
 }
@@ -241,7 +241,7 @@ pub(crate) struct JobWait {
 /// `unhang job prune`.
 #[derive(Debug, Args)]
 pub(crate) struct JobPrune {
-    /// How long ago they ended at least [default: as --retention]
+    /// Remove the jobs that ended at least this long ago [default: as --retention]
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     pub(crate) older_than: Option<Duration>,
 }
@@ -260,7 +260,7 @@ pub(crate) enum StateVerb {
 /// `unhang state get`.
 #[derive(Debug, Args)]
 pub(crate) struct StateGet {
-    /// Which field
+    /// The name of the field
     #[arg(value_name = "FIELD")]
     pub(crate) field: Field,
 }
@@ -268,10 +268,10 @@ pub(crate) struct StateGet {
 /// `unhang state set`.
 #[derive(Debug, Args)]
 pub(crate) struct StateSet {
-    /// Which field
+    /// The name of the field
     #[arg(value_name = "FIELD")]
     pub(crate) field: Field,
-    /// The JSON document, `@FILE` for one in a file, or `-` for one on stdin
+    /// The JSON document, `@FILE` for a document in a file, or `-` for a document on stdin
     #[arg(value_name = "@FILE|TEXT|-", allow_hyphen_values = true)]
     pub(crate) value: OsString,
 }
@@ -306,7 +306,7 @@ mod tests {
         let patch = parse_patch("simulation=/digester/a=b").unwrap();
         assert_eq!((patch.field.as_str(), patch.pointer.unwrap().as_str()), ("simulation", "/digester/a=b"));
         assert_eq!(parse_patch("simulation").unwrap().pointer, None);
-        assert!(parse_patch("../x").unwrap_err().contains("no name of a state field"));
-        assert!(parse_patch("x=digester").unwrap_err().contains("no JSON pointer"));
+        assert!(parse_patch("../x").unwrap_err().contains("not a name of a state field"));
+        assert!(parse_patch("x=digester").unwrap_err().contains("not a JSON pointer"));
     }
 }

@@ -19,10 +19,10 @@ use super::number::whole_number;
 #[derive(Clone, Copy, Debug, Args)]
 #[command(next_help_heading = "Limits")]
 struct CallLimits {
-    /// A `tools/call` in all; progress does not extend it [default: 5m]
+    /// Limit of a whole `tools/call`; progress does not extend it [default: 5m]
     #[arg(long, env = "UNHANG_CALL_TIMEOUT", hide_env = true, value_name = "TIME", value_parser = parse_duration)]
     call_timeout: Option<Duration>,
-    /// One message in either direction [default: 64MiB]
+    /// Size of one message in either direction [default: 64MiB]
     #[arg(long, env = "UNHANG_MAX_MESSAGE", hide_env = true, value_name = "SIZE", value_parser = parse_size)]
     max_message: Option<u64>,
 }
@@ -31,15 +31,15 @@ struct CallLimits {
 #[derive(Clone, Copy, Debug, Args)]
 #[command(next_help_heading = "Limits")]
 struct PromotionLimits {
-    /// When a `tools/call` becomes a job, in any case before its client gives it up: a time, `off` or `by-clock` [default: by-clock,
-    /// which is 80 % of the client's clock, or 45s where that is not known]
+    /// When a `tools/call` becomes a job, in any case before its client's timeout: a time, `off` or `by-clock` [default: by-clock,
+    /// which is 80 % of the client's clock, or 45s if that is not known]
     #[arg(long, env = "UNHANG_PROMOTE_AFTER", hide_env = true, value_name = "TIME")]
     promote_after: Option<Promotion>,
-    /// A `tools/call` that has become a job, in all [default: 2h]
+    /// Limit of a whole `tools/call` that has become a job [default: 2h]
     #[arg(long, env = "UNHANG_JOB_TIMEOUT", hide_env = true, value_name = "TIME", value_parser = parse_duration)]
     job_timeout: Option<Duration>,
-    /// Whether the same call in a session, with the same arguments, joins the job that it has become, in the place of running twice, where
-    /// its tool declares that it may be called again [default: false]
+    /// Whether a repeated call in a session, with the same arguments, joins the job of the first call and does not run twice, if its tool
+    /// declares that it is safe to repeat [default: false]
     #[arg(long, env = "UNHANG_JOIN_SAME_CALL", hide_env = true, value_name = "BOOL")]
     join_same_call: Option<bool>,
 }
@@ -48,13 +48,13 @@ struct PromotionLimits {
 #[derive(Clone, Copy, Debug, Args)]
 #[command(next_help_heading = "Limits")]
 struct ServerLimits {
-    /// From the start of a server to its first answer [default: 55s]
+    /// Time from the start of a server to its first answer [default: 55s]
     #[arg(long, env = "UNHANG_START_TIMEOUT", hide_env = true, value_name = "TIME", value_parser = parse_duration)]
     start_timeout: Option<Duration>,
-    /// Any request but `tools/call`; a list with all its pages [default: 30s]
+    /// Limit of any request except `tools/call`; a list with all its pages counts as one request [default: 30s]
     #[arg(long, env = "UNHANG_REQUEST_TIMEOUT", hide_env = true, value_name = "TIME", value_parser = parse_duration)]
     request_timeout: Option<Duration>,
-    /// Between closing a server's stdin, SIGTERM and SIGKILL [default: 1s]
+    /// Time between closing a server's stdin, SIGTERM and SIGKILL [default: 1s]
     #[arg(long, env = "UNHANG_STOP_GRACE", hide_env = true, value_name = "TIME", value_parser = parse_duration)]
     stop_grace: Option<Duration>,
 }
@@ -63,7 +63,7 @@ struct ServerLimits {
 #[derive(Clone, Copy, Debug, Args)]
 #[command(next_help_heading = "Limits")]
 struct ClientLimits {
-    /// For calls in flight after the client's stdin ended [default: 5s]
+    /// Time for calls in flight after the client's stdin ended [default: 5s]
     #[arg(long, env = "UNHANG_EOF_GRACE", hide_env = true, value_name = "TIME", value_parser = parse_duration)]
     eof_grace: Option<Duration>,
     /// Requests of one client at the same time [default: 1000]
@@ -111,22 +111,22 @@ pub(crate) struct GuardLimits {
     /// Pause before the first restart; it doubles up to 30s [default: 250ms]
     #[arg(long, env = "UNHANG_RESTART_DELAY", hide_env = true, value_name = "TIME", value_parser = parse_duration)]
     restart_delay: Option<Duration>,
-    /// Failures in a row after which a server is left alone [default: 5]
+    /// Failures in a row after which unhang stops using a server for a while [default: 5]
     #[arg(long, env = "UNHANG_BREAKER_FAILURES", hide_env = true, value_name = "COUNT", value_parser = whole_number::<u32>(1, u32::MAX))]
     breaker_failures: Option<u32>,
-    /// For how long it is left alone [default: 30s]
+    /// Length of that pause [default: 30s]
     #[arg(long, env = "UNHANG_BREAKER_COOLDOWN", hide_env = true, value_name = "TIME", value_parser = parse_duration)]
     breaker_cooldown: Option<Duration>,
-    /// Idle time before a server is asked whether it lives [default: 30s]
+    /// Idle time after which unhang checks that a server still answers [default: 30s]
     #[arg(long, env = "UNHANG_HEALTH_INTERVAL", hide_env = true, value_name = "TIME", value_parser = parse_duration)]
     health_interval: Option<Duration>,
-    /// Last bytes of a server's stderr kept for error messages [default: 64KiB]
+    /// Last bytes of a server's stderr that unhang keeps for error messages [default: 64KiB]
     #[arg(long, env = "UNHANG_STDERR_TAIL", hide_env = true, value_name = "SIZE", value_parser = parse_size)]
     stderr_tail: Option<u64>,
-    /// Log of a server on disk [default: 10MiB]
+    /// Size of a server's log on disk [default: 10MiB]
     #[arg(long, env = "UNHANG_STDERR_LOG", hide_env = true, value_name = "SIZE", value_parser = parse_size)]
     stderr_log: Option<u64>,
-    /// Keep every notification from the client while a call runs
+    /// Hold back every notification to the client while a call runs
     #[arg(long, env = "UNHANG_QUIET", hide_env = true, value_parser = parse_switch)]
     quiet: bool,
 }
@@ -298,8 +298,8 @@ mod tests {
         let Command::Serve(serve) = typed(&["serve"], flags.to_vec(), &[]) else { panic!("not a serve") };
         assert_eq!(serve.limits.limits(), expect);
         for (flag, why) in [
-            ("--promote-after=30", "needs a unit: 30ms, 30s or 30m?; or `off` or `by-clock` in its place"),
-            ("--job-timeout=off", "`off` is no length of time"),
+            ("--promote-after=30", "needs a unit: 30ms, 30s or 30m?; or write `off` or `by-clock`"),
+            ("--job-timeout=off", "`off` is not a length of time"),
         ] {
             let told = Arguments::try_parse_from(["unhang", "wrap", flag, "--", "true"]).unwrap_err();
             assert!(told.to_string().contains(why), "{told}");

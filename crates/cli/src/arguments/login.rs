@@ -19,24 +19,24 @@ pub(crate) struct LoginCommon {
     /// Print text or JSON [default: text on a terminal, else JSON]
     #[arg(long, value_name = "FORMAT")]
     pub(crate) output: Option<Format>,
-    /// One answer of the server, or of its authorization server [default: 30s]
+    /// Limit of one answer of the server, or of its authorization server [default: 30s]
     #[arg(long, env = "UNHANG_REQUEST_TIMEOUT", hide_env = true, value_name = "TIME", value_parser = parse_duration, default_value = "30s", hide_default_value = true)]
     pub(crate) request_timeout: Duration,
 }
 
 /// `unhang login`.
 #[derive(Debug, Args)]
-#[command(after_help = "The page to log in on is printed on stderr; open it in a browser on this machine.\n\
-    Tokens are kept in the folder `tokens` below UNHANG_HOME, for you alone, and renewed\n\
-    where the server allows it.\n\n\
+#[command(after_help = "unhang prints the URL of the login page to stderr. Open it in a browser on this\n\
+    machine. unhang keeps the tokens in the folder `tokens` below UNHANG_HOME, which only\n\
+    you can read, and renews them if the server allows it.\n\n\
     Exit codes: 0 logged in; 1 refused; 2 wrong usage or configuration, also a server that\n\
-    is a command; 3 the server could not be reached or does not say who gives tokens for\n\
-    it; 4 nobody logged in or no answer came in time; 5 what came back could not be\n\
-    trusted; 6 no such server; 130 and 143 ended by SIGINT and SIGTERM.")]
+    is a command; 3 the server could not be reached or names no authorization\n\
+    server; 4 no login or no answer in time; 5 unhang could not trust an answer;\n\
+    6 no such server; 130 and 143 ended by SIGINT and SIGTERM.")]
 pub(crate) struct LoginArguments {
     #[command(flatten)]
     pub(crate) common: LoginCommon,
-    /// For you to log in and the browser to come back [default: 5m]
+    /// Time for the login, until the browser returns [default: 5m]
     #[arg(long, env = "UNHANG_LOGIN_TIMEOUT", hide_env = true, value_name = "TIME", value_parser = parse_duration, default_value = "5m", hide_default_value = true)]
     pub(crate) login_timeout: Duration,
 }
@@ -44,8 +44,8 @@ pub(crate) struct LoginArguments {
 /// `unhang logout`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "The authorization server is told as well, where it can be. To have been logged out\n\
-    before is no error.\n\n\
+    after_help = "unhang also revokes the tokens at the authorization server, if that server supports\n\
+    it. The command succeeds if there was no login.\n\n\
     Exit codes: 0 logged out; 1 the tokens could not be removed; 2 wrong usage or\n\
     configuration; 6 no such server; 130 and 143 ended by SIGINT and SIGTERM."
 )]

@@ -90,7 +90,7 @@ fn authorization(url: &str, context: &Value, tokens: &Path) -> Result<Authorizat
 fn context() -> Result<Value, CommandFailure> {
     match env::var("MCP_CONFORMANCE_CONTEXT") {
         Ok(text) => serde_json::from_str(&text).map_err(|error| {
-            CommandFailure::usage(format!("MCP_CONFORMANCE_CONTEXT is no JSON: {error}"), None)
+            CommandFailure::usage(format!("MCP_CONFORMANCE_CONTEXT is not JSON: {error}"), None)
         }),
         Err(_) => Ok(Value::Null),
     }

@@ -99,8 +99,8 @@ pub(super) fn wanted_data_folder(what: &str) -> Result<PathBuf, CommandFailure> 
     data_folder::check()?.ok_or_else(|| CommandFailure {
         code: exit::USAGE,
         kind: "no_data_folder",
-        message: format!("there is no place for {what}: {}", data_folder::absence()),
-        hint: Some("set UNHANG_HOME to the folder that shall hold them".to_owned()),
+        message: format!("there is no folder for {what}: {}", data_folder::absence()),
+        hint: Some("set UNHANG_HOME to a folder for them".to_owned()),
         data: None,
     })
 }
@@ -121,16 +121,19 @@ impl JobContext {
         let options = self.options.clone();
         let (engine, opened) = self.blocking("be opened", move || Engine::open(options)).await?;
         if opened.replayed > 0 {
-            tracing::info!("{} had not reached the state yet", counted(opened.replayed, "result"));
+            tracing::info!(
+                "unhang wrote {} to the state that an earlier process had not written",
+                counted(opened.replayed, "result")
+            );
         }
         if let Some(Rebuilt { jobs, damaged }) = opened.rebuilt {
             let hint = format!(
-                "{} cannot be read; `unhang job rebuild` names them",
+                "unhang cannot read {}; `unhang job rebuild` names them",
                 counted(damaged.len(), "job folder")
             );
             output::error(
                 &format!(
-                    "the database was missing and was made anew from the folders of {}",
+                    "the database was missing, and unhang created it again from the folders of {}",
                     counted(jobs, "job")
                 ),
                 Some(hint.as_str()).filter(|_| !damaged.is_empty()),
@@ -173,7 +176,7 @@ impl JobContext {
                     self.options.folder.display(),
                     OPEN_LIMIT.as_secs()
                 ),
-                hint: Some("see whether its disk answers, or set UNHANG_HOME to another folder".to_owned()),
+                hint: Some("check whether its disk answers, or set UNHANG_HOME to another folder".to_owned()),
                 data: None,
             }),
         }
@@ -334,8 +337,8 @@ pub(super) fn failure(error: &JobError) -> CommandFailure {
     };
     let hint = match error {
         JobError::File(_) => Some("UNHANG_HOME names the folder that holds jobs and state"),
-        JobError::NoSuchJob(_) | JobError::Removed(_) => Some("`unhang job list` shows those that there are"),
-        JobError::IdTaken(_) => Some("leave --id out, and one is drawn"),
+        JobError::NoSuchJob(_) | JobError::Removed(_) => Some("`unhang job list` shows the jobs"),
+        JobError::IdTaken(_) => Some("leave out --id, and unhang draws an id"),
         _ => None,
     };
     CommandFailure {

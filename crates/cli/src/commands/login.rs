@@ -84,7 +84,7 @@ async fn logged_in(arguments: &LoginArguments) -> CommandOutcome {
     let browser = Browser::new(arguments.login_timeout, show).await.map_err(|error| failure(&error))?;
     let name = escaped(&server.name);
     let authorization = server.authorization(common.request_timeout, Arc::new(browser))?;
-    tracing::debug!("waiting for {name} to say who gives tokens for it");
+    tracing::debug!("waiting for {name} to name its authorization server");
     let LoggedIn { issuer, scopes, expires, is_renewed } =
         authorization.log_in().await.map_err(|error| failure(&error))?;
     let expires = expires.map(moment);
@@ -109,7 +109,10 @@ async fn logged_out(common: &LoginCommon) -> CommandOutcome {
         LoggedOut::WasNot => (false, false),
         LoggedOut::Here { revoked } => {
             if let Err(error) = &revoked {
-                output::note(&format!("the tokens were removed here, and may be good elsewhere: {error}"));
+                output::note(&format!(
+                    "the tokens were removed here, but they may still be valid at the authorization \
+                    server: {error}"
+                ));
             }
             (true, revoked == Ok(true))
         }
@@ -152,7 +155,10 @@ impl Remote {
                     format!(
                         "`{name}` is a command on this machine, and only a server behind a URL has logins"
                     ),
-                    Some("give it what it needs as `env` in the file that `unhang servers` names"),
+                    Some(
+                        "give it the variables that it needs as `env` in the file that `unhang servers` \
+                        names",
+                    ),
                 ))
             }
         }
@@ -219,16 +225,17 @@ fn failure(error: &AuthorizationError) -> CommandFailure {
 fn next_step(error: &AuthorizationError) -> Option<&'static str> {
     match error {
         AuthorizationError::Deadline { .. } => {
-            Some("see whether it runs, and raise --request-timeout if it needs longer")
+            Some("check whether it runs, and raise --request-timeout if it needs longer")
         }
         AuthorizationError::Unreachable { .. } => {
-            Some("see whether it runs, and whether the URL, its port and a proxy are right")
+            Some("check whether it runs, and whether the URL, its port and a proxy are right")
         }
         AuthorizationError::NobodyCame { .. } => Some(
             "run the command again and open its page on this machine; raise --login-timeout if you need longer",
         ),
         AuthorizationError::Refused { .. } => Some(
-            "run `unhang login` again and consent; if you did, see at the authorization server what this account may do",
+            "run `unhang login` again and consent; if you did, check at the authorization server the \
+             rights of this account",
         ),
         _ => None,
     }

@@ -66,10 +66,10 @@ use crate::{
 
 /// The instructions about jobs that the client may give its model.
 const ABOUT_JOBS: &str = "Tools that answer with a job_id work in the background: follow them with get_job_status every 5 to \
-    10 seconds, with other work in between, and fetch what they leave with get_job_results.";
+    10 seconds, with other work in between, and fetch their results with get_job_results.";
 
 /// The instructions about the state that jobs share.
-const ABOUT_STATE: &str = "Results can be kept in named state fields, from which other jobs start.";
+const ABOUT_STATE: &str = "Named state fields can store results, and other jobs can start from them.";
 
 /// The pause between the end of a child and the search for adopted processes that have ended.
 const REAP_PAUSE: Duration = Duration::from_secs(1);
@@ -337,13 +337,16 @@ fn nothing_to_serve() -> String {
     let of_clients = clients_of_user().iter().map(|path| quoted(path)).collect::<Vec<_>>();
     let choices: Vec<String> = here.into_iter().chain(of_clients).collect();
     let how = if choices.is_empty() { "--config FILE".to_owned() } else { choices.join(" or ") };
-    format!("there is no {FILE} in ~/.config/unhang, and no other file is served by itself; name one: {how}")
+    format!(
+        "there is no {FILE} in ~/.config/unhang, and unhang serves no other file by itself; name one: \
+        {how}"
+    )
 }
 
 /// Lists in words everything with which jobs end, or returns `None` if there is nothing.
 fn ties_in_words() -> Option<String> {
     let ties: Vec<String> = ties().iter().map(ToString::to_string).collect();
-    (!ties.is_empty()).then(|| format!("jobs do not outlive everything here: {}", ties.join("; ")))
+    (!ties.is_empty()).then(|| format!("jobs here do not survive everything: {}", ties.join("; ")))
 }
 
 /// Reads the file and opens the data folder.
@@ -377,12 +380,12 @@ fn prepare(serve: &Serve, diagnostics: &Diagnostics) -> Result<PreparedServe, Se
     let engine = match Engine::open(options) {
         Ok((engine, opened)) => {
             if opened.rebuilt.is_some() {
-                warn("the database of jobs was missing and was made anew from their folders");
+                warn("the database of jobs was missing, and unhang created it again from their folders");
             }
             Ok(engine)
         }
         Err(error) => {
-            warn(&format!("no job can be run until this is mended: {error}"));
+            warn(&format!("jobs cannot run until this is fixed: {error}"));
             Err(error)
         }
     };

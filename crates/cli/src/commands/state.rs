@@ -60,7 +60,7 @@ async fn get(context: &JobContext, field: Field) -> CommandOutcome {
         code: exit::NOT_FOUND,
         kind: "no_such_field",
         message: format!("the state field `{field}` was never set"),
-        hint: Some("`unhang state list` shows those that there are".to_owned()),
+        hint: Some("`unhang state list` shows all fields".to_owned()),
         data: None,
     })?;
     Ok(match context.plain_format() {
@@ -103,7 +103,7 @@ fn read(text: &OsStr) -> Result<Value, CommandFailure> {
         typed => (typed.to_owned(), "this text".to_owned()),
     };
     let value = serde_json::from_slice(&bytes).map_err(|error| {
-        let hint = "a text needs quotes of its own, as in '\"hello\"'; a file is named as @FILE, stdin as -";
+        let hint = "a text needs its own quotes, as in '\"hello\"'; write @FILE for a file, and - for stdin";
         bad_value(format!("{source} is not JSON: {error}"), Some(hint))
     })?;
     match large_numbers::in_json(&bytes) {

@@ -61,7 +61,7 @@ fn given(path: &Path) -> Result<(Vec<TrustReport>, String), CommandFailure> {
             code: exit::NOT_FOUND,
             kind: "no_project_file",
             message: format!("there is nothing to consent to in {}", escaped(&path.display().to_string())),
-            hint: Some("`unhang trust --help` has the names of the files that are looked for".to_owned()),
+            hint: Some("`unhang trust --help` lists the names of the files".to_owned()),
             data: None,
         });
     }
@@ -120,7 +120,7 @@ fn removed(path: &Path) -> Result<(Vec<TrustReport>, String), CommandFailure> {
             code: exit::NOT_FOUND,
             kind: "no_project_file",
             message: format!("there is no {}, and no consent for it", escaped(&path.display().to_string())),
-            hint: Some("`unhang trust --list` has the files that were consented to".to_owned()),
+            hint: Some("`unhang trust --list` lists the trusted files".to_owned()),
             data: None,
         });
     }

@@ -54,7 +54,7 @@ pub(super) fn line(level: &str, target: &str, message: &str) -> Value {
 
 /// Makes the event about a lost part, as the text of a line.
 pub(super) fn loss(bytes: u64) -> String {
-    let message = format!("{bytes} bytes dropped, nobody was reading");
+    let message = format!("{bytes} bytes dropped, because they were not read");
     format!("{}\n", line("WARN", "unhang", &message))
 }
 

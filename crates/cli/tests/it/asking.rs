@@ -144,7 +144,7 @@ fn what_goes_wrong_is_told_by_exit_code_and_sentence() {
             &["call", "--call-timeout", "1s", "echo", "text=x"],
             &["never-answers", "echo"],
             4,
-            "within 1s; the call was cancelled; raise --call-timeout",
+            "within 1s; unhang cancelled the call; raise --call-timeout",
         ),
         (
             &["call", "--call-timeout", "1s", "echo", "text=x"],
@@ -155,7 +155,7 @@ fn what_goes_wrong_is_told_by_exit_code_and_sentence() {
         (echo, &["no-outcome"], 5, "has neither a `result` nor an `error`"),
         (echo, &["both-outcomes"], 5, "has both a `result` and an `error`"),
         (echo, &["no-jsonrpc"], 5, "has no `jsonrpc` member"),
-        (echo, &["null-id"], 5, "no valid response"),
+        (echo, &["null-id"], 5, "an invalid response"),
         (echo, &["invalid-utf8"], 5, "is not valid UTF-8"),
         (
             &["call", "--max-message", "64KiB", "big", "bytes=100000"],
@@ -173,9 +173,9 @@ fn what_goes_wrong_is_told_by_exit_code_and_sentence() {
             &["call", "sleep", "ms=soon"],
             &["well-behaved"],
             2,
-            "the argument `ms` has to be integer, and `soon` is not",
+            "the argument `ms` must be integer, but `soon` is not",
         ),
-        (&["call", "echo", "--json", "{"], &["well-behaved"], 2, "--json is no JSON"),
+        (&["call", "echo", "--json", "{"], &["well-behaved"], 2, "--json is not JSON"),
     ] {
         let (found, stdout, stderr) = ask(words, faulty_server);
         assert_eq!(found, code, "{words:?} {faulty_server:?}: {stdout}{stderr}");
@@ -365,7 +365,7 @@ fn servers_are_found_where_clients_keep_them() {
         [
             ["own", "stdio", "unhang.toml", "-"],
             ["second", "stdio", &mcp, "-"],
-            ["own", "stdio", &cursor, "another of this name comes first"],
+            ["own", "stdio", &cursor, "another server of this name comes first"],
             ["off", "stdio", &cursor, "disabled"],
             ["far", "http", &code, "-"],
             ["unset", "-", &codex, &unset],
@@ -398,7 +398,7 @@ fn a_server_is_called_by_its_name_with_its_environment_and_limits() {
     assert!(code == 4 && stderr.contains("within 50ms"), "the flag goes above it: {code} {stderr}");
     for (name, code, expect) in [
         ("seccond", 6, "there is no server `seccond`\nhint: did you mean `second`?"),
-        ("zzz", 6, "hint: there are own, second, far, unset"),
+        ("zzz", 6, "hint: name one of these: own, second, far, unset"),
         ("unset", 2, "the variable NOWHERE is not set"),
     ] {
         let (found, _, stderr) = in_folder(&sandbox, &["tools", name]);
@@ -428,7 +428,7 @@ fn without_a_name_all_are_asked_side_by_side_and_one_that_fails_spoils_no_other(
 fn a_file_that_does_not_parse_is_told_with_its_place() {
     let sandbox = Sandbox::new();
     for (file, text, expect) in [
-        ("a.json", "{\"mcpServers\": {\n  \"a\": }}", "a.json:2:8: is no valid JSON"),
+        ("a.json", "{\"mcpServers\": {\n  \"a\": }}", "a.json:2:8: is not valid JSON"),
         (
             "a.toml",
             "[servers.a]\ncommand = 3",
@@ -448,7 +448,7 @@ fn a_file_that_does_not_parse_is_told_with_its_place() {
     // Whoever gives a command needs no file.
     fs::write(sandbox.path().join("unhang.toml"), "[").expect("a file");
     let (code, _, stderr) = in_folder(&sandbox, &["ping"]);
-    assert!(code == 2 && stderr.contains("unhang.toml:1:2: is no valid TOML"), "{code} {stderr}");
+    assert!(code == 2 && stderr.contains("unhang.toml:1:2: is not valid TOML"), "{code} {stderr}");
     let (code, _, stderr) = in_folder(&sandbox, &["ping", "--", UNHANG, "zoo", "well-behaved"]);
     assert_eq!(code, 0, "{stderr}");
     let (code, _, stderr) = in_folder(&sandbox, &["servers", "--config", "nowhere.json"]);

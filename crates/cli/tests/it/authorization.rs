@@ -188,7 +188,7 @@ async fn a_refresh_token_that_is_of_no_use_is_tried_once_and_then_a_person_is_ne
     let nobody = authorization(&sandbox, &server, nobody());
     for _ in 0..3 {
         let error = asked(&server, &nobody).await.expect_err("nobody is there");
-        assert_eq!(error.to_string(), "search wants you to be logged in: run `unhang login search`");
+        assert_eq!(error.to_string(), "search requires a login: run `unhang login search`");
     }
     assert_eq!(server.count("token grant=refresh_token"), 1);
     // With a person it goes on, and the client is still known.
@@ -296,8 +296,8 @@ async fn a_configured_client_does_not_move_with_the_server() {
     get(&server.at("/move"));
     let error = asked(&server, &authorization).await.expect_err("it has moved").to_string();
     let expect = format!(
-        "search has moved from the authorization server {} to {}, where the configured client id is not shown: if that is \
-         right, run `unhang logout search` and log in anew",
+        "search has moved from the authorization server {} to {}, and unhang does not show the \
+         configured client id there: if the move is right, run `unhang logout search` and log in again",
         server.at("/as"),
         server.at("/moved")
     );

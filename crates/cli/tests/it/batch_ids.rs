@@ -30,7 +30,7 @@ fn an_id_that_stands_in_two_lines_of_a_file_is_refused_before_anything_is_sent()
         let words = ["--resume", "out.jsonl", "-j1", "in.jsonl"];
         let (code, stdout, stderr) = run_to_end(batch(&sandbox, &words));
         assert_eq!((code, &*stdout), (2, ""), "{stderr}");
-        assert!(stderr.contains("in.jsonl: the id \"dup\" stands in line 1 and in line 2"), "{stderr}");
+        assert!(stderr.contains("in.jsonl: the id \"dup\" is in line 1 and in line 2"), "{stderr}");
         assert!(!sandbox.path().join("out.jsonl").exists(), "nothing is begun");
     }
     // Without --resume nobody is confused by it.
@@ -52,7 +52,7 @@ fn an_id_that_comes_again_through_a_pipe_fails_each_time() {
     let last: Value = serde_json::from_str(out.lines().last().expect("a line")).expect("JSON");
     assert_eq!((&last["id"], &last["line"], &last["ok"]), (&json!("dup"), &json!(2), &json!(false)));
     let message = last["error"]["message"].as_str().expect("a sentence");
-    assert!(message.contains("the id \"dup\" stands in line 1 and in line 2"), "{message}");
+    assert!(message.contains("the id \"dup\" is in line 1 and in line 2"), "{message}");
 }
 
 #[test]

@@ -82,7 +82,7 @@ fn every_line_has_its_outcome_and_a_wrong_one_stops_no_other() {
         );
     }
     let message = done[&52]["error"]["message"].as_str().expect("a sentence");
-    assert!(message.starts_with("line 52: is no JSON"), "{message}");
+    assert!(message.starts_with("line 52: is not JSON"), "{message}");
     assert_eq!(
         (&done[&53]["ok"], &done[&53]["result"]["isError"], &done[&53]["id"]),
         (&json!(false), &json!(true), &json!("x"))
@@ -187,7 +187,7 @@ fn an_abort_tells_what_was_begun_where_nobody_knows_how_much_there_is() {
     client.signal(Signal::INT);
     assert_eq!(client.exit_code(), 130);
     let told = client.stderr_at_the_end();
-    assert!(told.contains("unhang: 1 ok, 0 failed, 1 begun and not done\n"), "{told}");
+    assert!(told.contains("unhang: 1 ok, 0 failed, 1 begun but not done\n"), "{told}");
 }
 
 #[test]
@@ -296,10 +296,10 @@ fn a_file_that_holds_no_outcomes_is_not_added_to() {
     let link = sandbox.path().join("link.jsonl");
     std::os::unix::fs::symlink(&file, &link).expect("a link");
     for (out, expect) in [
-        (&file, "is what the requests are read from"),
-        (&link, "is what the requests are read from"),
-        (&other, "holds no outcomes of a batch"),
-        (&sandbox.path().to_owned(), "is no plain file"),
+        (&file, "is the file of the requests"),
+        (&link, "is the file of the requests"),
+        (&other, "does not have outcomes of a batch"),
+        (&sandbox.path().to_owned(), "is not a regular file"),
     ] {
         let before = fs::read(out).ok();
         let (code, stdout, stderr) =

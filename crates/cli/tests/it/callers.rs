@@ -262,9 +262,12 @@ pub(crate) fn handed_over(result: &Value) -> Value {
 #[track_caller]
 pub(crate) fn id_in_words(result: &Value) -> &str {
     let text = result["content"][0]["text"].as_str().expect("text");
-    for words in
-        ["goes on in the background", "not its answer yet", "Do not call it again", "get_job_status(job_id="]
-    {
+    for words in [
+        "continues in the background",
+        "not its answer yet",
+        "Do not call it again",
+        "get_job_status(job_id=",
+    ] {
         assert!(text.contains(words), "{words}: {text}");
     }
     let id = text.split_once(" as job ").and_then(|(_, rest)| rest.get(..12));

@@ -263,10 +263,14 @@ async fn c_63_the_two_tools_of_the_contract_are_there() {
     let resource = pool.access_mcp_resource("srv", "zoo://numbers/1").await.expect("a resource");
     assert!(resource.get().contains("zoo://numbers/1"), "c_18: {resource}");
     for (outcome, expect, code) in [
-        (pool.use_mcp_tool("srv", "echo", "{").await, "the arguments of `echo` are no JSON object: EOF", 2),
+        (
+            pool.use_mcp_tool("srv", "echo", "{").await,
+            "the arguments of `echo` are not a JSON object: EOF",
+            2,
+        ),
         (
             pool.use_mcp_tool("srv", "echo", "[]").await,
-            "the arguments of `echo` are no JSON object: invalid type",
+            "the arguments of `echo` are not a JSON object: invalid type",
             2,
         ),
         (pool.use_mcp_tool("srw", "echo", "{}").await, "there is no server `srw`; did you mean `srv`?", 6),
@@ -317,7 +321,7 @@ async fn input_that_is_required_is_given_and_the_request_made_again() {
     let client = Client::start(stateless(&sandbox, &cases));
     let error = client.call_tool("x", Map::new(), &RequestOptions::default()).await.expect_err("declined");
     assert!(
-        error.to_string().contains("`elicitation/create` is declined: there is nobody to ask"),
+        error.to_string().contains("`elicitation/create` is declined: this client has no user to ask"),
         "{error}"
     );
     client.dispose().await;
@@ -364,7 +368,10 @@ async fn what_has_no_end_is_ended() {
     let page = r#"say '"result":{"tools":[{"name":"t"}],"nextCursor":"again"}'"#;
     let client = Client::start(scripted(&sandbox, &format!("*tools/list*) {page};;")));
     let error = client.list_tools(&RequestOptions::default()).await.expect_err("no end");
-    assert!(error.to_string().starts_with("`scripted` gives no end of pages to `tools/list`"), "{error}");
+    assert!(
+        error.to_string().starts_with("`scripted` gives pages without an end to `tools/list`"),
+        "{error}"
+    );
     assert_eq!(error.exit_code(), unhang::exit::PROTOCOL);
     client.dispose().await;
     let client = Client::start(scripted(&sandbox, r#"*tools/list*) say '"result":{"tools":5}';;"#));

@@ -281,7 +281,7 @@ fn a_deadline_during_a_replay_is_kept() {
     let mut replay = Replay::new(&["--call-timeout", "1s"]);
     let id = replay.client.call("echo", json!({"text": "x"}));
     let error = replay.client.fault(id, code::DEADLINE);
-    assert!(error["message"].as_str().is_some_and(|text| text.contains("not up again")), "{error}");
+    assert!(error["message"].as_str().is_some_and(|text| text.contains("not ready again")), "{error}");
     replay.go_on();
     assert_eq!(replay.client.state()["calls"], 1, "the expired call never reached it");
     replay.end(&[]);

@@ -204,7 +204,7 @@ fn j_156_a_sweep_touches_folders_alone_and_minds_none_that_is_gone() {
     assert!(!told.contains("cannot"), "{told}");
     assert_eq!(jobs.json(&["job", "list"]), json!([]));
     assert!(!jobs.folder(&there).exists());
-    assert_eq!(fs::read_to_string(file).expect("it is no folder"), "mine");
+    assert_eq!(fs::read_to_string(file).expect("it is not a folder"), "mine");
 }
 
 #[test]

@@ -184,7 +184,7 @@ fn a_home_that_cannot_be_written_is_said_once_and_stops_nothing() {
         assert_eq!(client.tool_text("echo", json!({"text": "hello"})), "hello");
         client.finish();
         let stderr = client.stderr_at_the_end();
-        assert_eq!(stderr.matches("no log is kept").count(), 1, "{stderr:.2000}");
+        assert_eq!(stderr.matches("the log cannot be kept").count(), 1, "{stderr:.2000}");
         assert!(stderr.contains(why), "{stderr:.2000}");
     }
     assert_eq!(sandbox.files(), [PathBuf::from("a-file")]);

@@ -253,7 +253,7 @@ fn a_server_that_is_ended_because_it_closed_a_pipe_is_told_with_the_reason() {
             r#"{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":"2025-11-25","capabilities":{}}}"#;
         format!("read line; echo '{answer}'; read line; read line; {close}; sleep 600")
     };
-    let unread = "closed its stdin and left something in it unread";
+    let unread = "closed its stdin and left input unread";
     for (close, told) in [("exec >&-", "closed its stdout"), ("exec <&-", unread)] {
         let sandbox = Sandbox::new();
         let mut client =

@@ -29,7 +29,7 @@ fn limited(command: &Command, limit: &str) -> Command {
 fn refused(jobs: &Jobs, limit: &str, words: &[&str]) {
     let (code, stdout, stderr) = run_to_end(limited(&jobs.command(words), limit));
     assert_eq!((code, stdout.as_str()), (1, ""), "{words:?}: {stderr}");
-    assert!(stderr.contains("`ulimit -f` lets no file here grow beyond"), "{words:?}: {stderr}");
+    assert!(stderr.contains("`ulimit -f` limits the size of files to"), "{words:?}: {stderr}");
 }
 
 fn names(folder: &Path) -> Vec<String> {
@@ -85,7 +85,7 @@ fn a_guard_under_too_small_a_limit_of_open_files_names_it() {
         let (code, _, stderr) = run_to_end(limited);
         assert_ne!(code, 70, "{limit}: a limit is no bug of unhang: {stderr}");
         if code == 3 && stderr.contains("Too many open files") {
-            assert!(stderr.contains("`ulimit -n` lets no more than"), "{limit}: {stderr}");
+            assert!(stderr.contains("`ulimit -n` limits the number of open files to"), "{limit}: {stderr}");
             told += 1;
         }
     }

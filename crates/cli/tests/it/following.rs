@@ -110,7 +110,7 @@ fn f_70_tasks_of_either_dialect_are_followed() {
         assert!(code == 1 && stderr.contains("-32603"), "{faulty_server}: {code} {stderr}");
         let (code, _, stderr) = ask(&["--call-timeout", "1s", tool, "seconds=600"]);
         assert!(
-            code == 4 && stderr.contains("nobody waits for it any more"),
+            code == 4 && stderr.contains("no client waits for it any more"),
             "{faulty_server}: {code} {stderr}"
         );
     }
@@ -146,7 +146,7 @@ fn f_70_a_job_that_outlives_the_command_is_named_with_what_fetches_its_result() 
     };
     let (code, stdout, stderr) = run(&["call", "--call-timeout", "2s", &web.url(), "simulate"]);
     assert_eq!((code, &*stdout), (4, ""), "{stderr}");
-    assert!(stderr.contains("; it goes on\n"), "{stderr}");
+    assert!(stderr.contains("; it continues\n"), "{stderr}");
     let (_, hint) = stderr.split_once("hint: unhang ").expect("what fetches the result");
     let words: Vec<&str> = hint.split(" fetches its result").next().expect("a command").split(' ').collect();
     // What fetches the result waits for it, and takes no job that runs for one that is done.
@@ -191,7 +191,7 @@ fn f_70_what_becomes_of_a_job_whose_server_ends_with_the_command_is_what_the_fol
     // Whether jobs outlive a server that a lifeline ends depends on the machine; what is said does not.
     let is_over = ["failed", "cancelled", "lost"].contains(&listed[0]["status"].as_str().expect("a word"));
     assert_eq!(stderr.contains("it ended with the server"), is_over, "{listed} {stderr}");
-    assert_eq!(stderr.contains("; it goes on"), !is_over, "{listed} {stderr}");
+    assert_eq!(stderr.contains("; it continues"), !is_over, "{listed} {stderr}");
     fs::write(sandbox.path().join("go"), "").expect("a file");
     sandbox.assert_nothing_left();
 }
@@ -276,12 +276,12 @@ fn f_70_an_interrupted_call_names_the_job_that_goes_on() {
         command.args(["-v", "call", &web.url(), "slow__slow", "seconds=600"]);
         let mut call = Client::start(command);
         wait_until("it is followed as a job", PATIENCE, || {
-            call.stderr().contains("goes on with `slow__slow` as")
+            call.stderr().contains("continues `slow__slow` as")
         });
         call.signal(signal);
         assert_eq!(call.exit_code(), expect, "{}", call.stderr());
         let stderr = call.stderr_at_the_end();
-        assert!(stderr.contains("; it goes on\n"), "{stderr}");
+        assert!(stderr.contains("; it continues\n"), "{stderr}");
         let (words, id) = hinted(&stderr);
         let mut cancel = sandbox.unhang();
         cancel.args(["job", "cancel", &id]);
@@ -299,7 +299,7 @@ fn f_70_an_interrupted_call_says_that_its_job_ends_with_its_server() {
     let sandbox = Sandbox::with_jobs();
     let words = ["-v", "call", "slow", "seconds=600"];
     let mut call = Client::start(guarded(&sandbox, &words, &["slow-answers", "--era", "legacy"]));
-    wait_until("it is followed as a job", PATIENCE, || call.stderr().contains("goes on with `slow` as"));
+    wait_until("it is followed as a job", PATIENCE, || call.stderr().contains("continues `slow` as"));
     call.signal(Signal::INT);
     assert_eq!(call.exit_code(), 130, "{}", call.stderr());
     let stderr = call.stderr_at_the_end();

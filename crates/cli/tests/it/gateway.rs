@@ -183,7 +183,9 @@ fn l_58_a_server_that_hangs_while_nobody_talks_to_it_is_ended_and_started_anew()
     assert!(after[0] != before[0] && after[1] != before[1], "{before:?} {after:?}");
     assert_eq!(after[2], before[2], "one that answers is left alone");
     for name in ["modern", "legacy"] {
-        assert!(sandbox.log().contains(&format!("`{name}` left 3 health checks unanswered and was ended")));
+        assert!(
+            sandbox.log().contains(&format!("`{name}` left 3 health checks unanswered, and unhang ended it"))
+        );
     }
     finish(client, &sandbox);
 }
@@ -236,7 +238,7 @@ fn l_56_a_server_that_keeps_failing_is_left_alone_for_a_while() {
     let id = client.call("fatal__echo", json!({ "text": "x" }));
     let error = client.answer(id)["error"].clone();
     assert_eq!((&error["code"], &error["data"]["kind"]), (&json!(-31004), &json!("breaker_open")), "{error}");
-    let why = "`fatal` failed 2 times in a row and is left alone; at last `fatal` ended";
+    let why = "`fatal` failed 2 times in a row, and unhang does not use it for a while; the last failure: `fatal` ended";
     assert!(error["message"].as_str().is_some_and(|message| message.starts_with(why)), "{error}");
     assert_eq!(client.tool_text("good__echo", json!({ "text": "x" })), "x");
     wait_until("it is tried again", PATIENCE, || code(&mut client) == Some(-31002));

@@ -81,7 +81,7 @@ fn whoever_has_no_token_gets_no_answer() {
     }
     wait_until("the log says who was refused", PATIENCE, || {
         let told = process.stderr();
-        told.lines().any(|line| line.contains("127.0.0.1:") && line.contains("was refused with 401"))
+        told.lines().any(|line| line.contains("127.0.0.1:") && line.contains("with 401"))
     });
     let told = process.stderr();
     finish(process, &sandbox);
@@ -162,7 +162,7 @@ fn other_machines_are_asked_who_they_are() {
     let names = "allowed-hosts = [\"mcp.example.org\"]\nallowed-origins = [\"https://app.example.org\"]";
     let (process, web) = closed(&sandbox, "0.0.0.0:0", "", names);
     wait_until("it warns of what others can read", PATIENCE, || {
-        process.stderr().contains("can read their tokens")
+        process.stderr().contains("can read the tokens")
     });
     let one = web.with_token(ONE);
     let status = |host: &str, origin: &str| {
@@ -196,7 +196,7 @@ fn tls_is_spoken_to_whoever_speaks_it() {
     let tls = "tls = { certificate = \"cert.pem\", key = \"key.pem\" }";
     let (process, web) = closed(&sandbox, "0.0.0.0:0", &server("one", &["well-behaved"], ""), tls);
     let told = process.stderr();
-    assert!(told.contains("MCP is at https://0.0.0.0:") && !told.contains("can read their tokens"), "{told}");
+    assert!(told.contains("MCP is at https://0.0.0.0:") && !told.contains("can read the tokens"), "{told}");
     // Those who say nothing, who stop in the middle and who say something else cost nobody anything.
     let connect = || TcpStream::connect(web.address()).expect("a connection");
     let _silent: Vec<TcpStream> = (0..20).map(|_| connect()).collect();
@@ -303,19 +303,19 @@ fn what_is_wrong_with_secrets_is_told_before_anything_listens() {
             "others can read or write it (mode 0644); run `chmod 600 open`",
         ),
         (String::new(), vec!["--token-file", "group"], "mode 0640"),
-        (String::new(), vec!["--token-file", "short"], "--token-file short: line 2: has 12 characters"),
-        (String::new(), vec!["--token-file", "empty"], "has no token in it"),
-        (String::new(), vec!["--token-file", "pipe"], "is no plain file"),
+        (String::new(), vec!["--token-file", "short"], "--token-file short: line 2: has only 12 characters"),
+        (String::new(), vec!["--token-file", "empty"], "has no token"),
+        (String::new(), vec!["--token-file", "pipe"], "is not a regular file"),
         (String::new(), vec!["--token-file", "none"], "cannot be read"),
         (
             "[http]\ntokens = [\"short-secret\"]".to_owned(),
             vec![],
-            "unhang.toml:2:11: http.tokens[0]: has 12 characters",
+            "unhang.toml:2:11: http.tokens[0]: has only 12 characters",
         ),
         (tls("cert.pem", "open.pem"), vec![], "open.pem: others can read or write it (mode 0644)"),
         (tls("none.pem", "key.pem"), vec![], "none.pem: cannot be read"),
-        (tls("key.pem", "key.pem"), vec![], "the certificate is no PEM of a certificate"),
-        (tls("cert.pem", "short"), vec![], "the key is no PEM of a private key"),
+        (tls("key.pem", "key.pem"), vec![], "the certificate is not a certificate in PEM form"),
+        (tls("cert.pem", "short"), vec![], "the key is not a private key in PEM form"),
     ] {
         let (code, stdout, stderr) = run_to_end(serve(&sandbox, "127.0.0.1:0", &text, &flags));
         assert_eq!((code, &*stdout), (2, ""), "{text} {flags:?}: {stderr}");

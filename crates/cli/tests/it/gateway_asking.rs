@@ -231,7 +231,7 @@ fn f_54_who_is_asked_has_no_more_than_a_tenth_though_others_waited_longer_than_t
     let (process, web, sessions) = seen_to_ask(&sandbox, "20s");
     // It asks after 3 s, and 2 s are a tenth.
     let (_, answer, his) = left_unanswered(&web, &sessions, 6);
-    assert!(answer.contains("others have waited"), "{answer}");
+    assert!(answer.contains("other calls waited"), "{answer}");
     assert!(his.contains("begun"), "{his}");
     gateway_http::finish(process, &sandbox);
 }
@@ -242,7 +242,7 @@ fn f_54_who_is_asked_has_a_whole_tenth_though_others_waited_before() {
     let (process, web, sessions) = seen_to_ask(&sandbox, "60s");
     // It asks after 3 s, has had its time by then, and a tenth is 6 s.
     let (open, answer, his) = left_unanswered(&web, &sessions, 6);
-    assert!(answer.contains("others have waited"), "{answer}");
+    assert!(answer.contains("other calls waited"), "{answer}");
     assert!(open >= Duration::from_secs(5), "she had too little time: {open:?}");
     assert!(his.contains("begun"), "{his}");
     gateway_http::finish(process, &sandbox);

@@ -100,7 +100,7 @@ fn what_a_shared_server_wrote_is_in_the_errors_of_operators_alone() {
     for (session, is_operator) in [(&mut two, false), (&mut one, true)] {
         let fenced = failed(session, "all__nap", -31004);
         assert_eq!(fenced.to_string().contains(SECRET), is_operator, "{fenced}");
-        assert!(message(&fenced).contains("at last `all` ended (exit code 3)"), "{fenced}");
+        assert!(message(&fenced).contains("the last failure: `all` ended (exit code 3)"), "{fenced}");
         assert_eq!(fenced["data"]["method"], "tools/call", "{fenced}");
         assert!(fenced["data"]["retryAfterMs"].is_u64(), "{fenced}");
         assert!(
@@ -161,7 +161,7 @@ fn a_call_that_waited_for_its_turn_says_so_at_its_deadline() {
     let error = late["error"].clone();
     assert_eq!(error["code"], -31001, "{error}");
     let told = message(&error);
-    assert!(told.contains("within 2s: it waited 1."), "{error}");
+    assert!(told.contains("within 2s: the request waited 1."), "{error}");
     assert!(told.contains("for its turn behind other calls, and `all` had it for "), "{error}");
     assert!(error["data"]["hint"].as_str().is_some_and(|hint| hint.contains("max-in-flight")), "{error}");
     let error = overloaded["error"].clone();
@@ -183,7 +183,7 @@ fn a_call_that_becomes_a_job_before_its_turn_says_that_it_waits() {
     let works = texts.iter().filter(|text| text.contains("has been working for")).count();
     let waits: Vec<_> = texts.iter().filter(|text| text.contains("waits for its turn")).collect();
     assert_eq!((works, waits.len()), (1, 1), "{texts:?}");
-    assert!(waits[0].contains("has not been asked yet"), "{texts:?}");
+    assert!(waits[0].contains("does not have the call yet"), "{texts:?}");
     client.finish();
 }
 

@@ -285,7 +285,7 @@ fn a_log_for_programs_says_whom_it_is_about() {
         assert_eq!((&failed["server"], &failed["method"]), (&json!("one"), &json!("tools/call")), "{failed}");
         assert_eq!((&failed["client"], &failed["kind"]), (&json!("test"), &json!("deadline")), "{failed}");
         assert!(failed["session"].as_str().is_some_and(|name| session.starts_with(name)), "{failed}");
-        let refused = about("was refused with 404");
+        let refused = about("with 404");
         assert_eq!((&refused["status"], &refused["kind"]), (&json!(404), &json!("invalid_request")));
         assert!(refused["peer"].as_str().is_some_and(|peer| peer.starts_with("127.0.0.1:")), "{refused}");
     }
@@ -300,7 +300,7 @@ fn a_log_that_cannot_be_where_it_is_wanted_is_told_at_the_start() {
     let wrap = ["wrap", "--log-file", "-", "--", "true"];
     for (words, why) in [
         (&["serve", "--log-file", "folder"][..], "opening the log `folder`"),
-        (&["serve", "--log-file", "/dev/null"], "it is no file"),
+        (&["serve", "--log-file", "/dev/null"], "it is not a file"),
         (&["serve", "--log-file", "nowhere/log"], "No such file"),
         (&["serve", "--log-format", "xml"], "possible values: text, json"),
         (&wrap, "the log cannot be on stderr"),

@@ -122,7 +122,7 @@ fn only_tokens_that_were_given_for_us_let_in() {
     // Somebody else has another session.
     let one = web.with_token(&good);
     let session = one.begin();
-    let other = web.with_token(&token(json!({}), json!({ "sub": "somebody else" }), "own"));
+    let other = web.with_token(&token(json!({}), json!({ "sub": "another resource" }), "own"));
     let again = web.with_token(&token(json!({}), json!({ "jti": "another token of the same" }), "own"));
     let list = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/list" });
     let headers = [("mcp-session-id", &*session)];
@@ -144,7 +144,7 @@ fn whoever_answers_in_the_place_of_the_authorization_server_is_not_believed() {
     let token = sign(&authority, json!({}), claims(&issuer, json!({})), "own");
     let answer = web.with_token(&token).ask("GET", "/status", &[], "");
     assert_eq!((answer.status, answer.header("retry-after")), (503, Some("5")));
-    wait_until("it says why", PATIENCE, || process.stderr().contains("as its issuer: refused"));
+    wait_until("it says why", PATIENCE, || process.stderr().contains("as its issuer: unhang refuses it"));
     drop(authority);
     finish(process, &sandbox);
 }

@@ -97,7 +97,7 @@ fn our_own_client_finds_the_way_whether_it_is_told_or_not() {
         command.args(["call", &url, "one__echo", "text=hello"]);
         run_to_end(command)
     };
-    assert!(code == 3 && stderr.contains("wants you to be logged in"), "{code} {stderr}");
+    assert!(code == 3 && stderr.contains("requires a login"), "{code} {stderr}");
     finish(process, &sandbox);
 }
 

@@ -72,7 +72,7 @@ fn a_hangup_exchanges_servers_and_ends_no_session_and_no_call() {
     let id = client.call("two__echo", json!({ "text": "x" }));
     assert_eq!(client.answer(id)["error"]["code"], -32602, "nobody has it any more");
     client.signal(Signal::HUP);
-    said(&client, "says what it said before");
+    said(&client, "nothing has changed");
     leave(client);
     sandbox.assert_nothing_left_within(Duration::from_secs(3));
 }
@@ -83,7 +83,7 @@ fn a_file_that_is_written_is_read_and_one_that_is_wrong_changes_nothing() {
     let (sandbox, mut client) = configured(&good);
     let before = pid(&mut client, "one");
     write(sandbox.path(), &format!("{good}\n[servers.two]\ncommand = 5\n"));
-    said(&client, "what was read before stays");
+    said(&client, "keeps the earlier settings");
     assert!(client.stderr().contains("unhang.toml:"), "it says where: {}", client.stderr());
     assert_eq!(pid(&mut client, "one"), before);
     // A server that is described otherwise is started anew, and stays listed meanwhile.
@@ -137,7 +137,7 @@ fn a_clock_that_is_said_counts_for_sessions_that_are_there() {
     assert!(pid(&mut client, "one") > 0);
     write(sandbox.path(), &format!("{one}[clients.Unhang]\ncall-clock = \"1s\"\n"));
     client.signal(Signal::HUP);
-    said(&client, "there are other clocks of clients");
+    said(&client, "the clocks of clients have changed");
     let slow = client.call("one__sleep", json!({ "ms": 60_000 }));
     let error = client.answer(slow)["error"].clone();
     // What it has waited for its turn is taken off.
@@ -151,7 +151,8 @@ fn a_clock_that_is_said_counts_for_sessions_that_are_there() {
 fn a_promotion_that_would_come_too_late_is_told() {
     let limits = "limits = { promote-after = \"10m\" }\ntools.echo = { promote-after = \"6m\", call-timeout = \"7m\" }";
     let (sandbox, client) = configured(&server("one", &["well-behaved"], limits));
-    let told = "`one`: `promote-after` is 10m, but calls end at `call-timeout` (5m), and none becomes a job";
+    let told =
+        "`one`: `promote-after` is 10m, but calls end at `call-timeout` (5m), so no call becomes a job";
     said(&client, told);
     assert!(!client.stderr().contains("`echo` of `one`"), "{}", client.stderr());
     leave(client);
@@ -212,7 +213,10 @@ fn a_token_that_is_taken_out_lets_nobody_in_and_ends_what_it_began() {
         process.signal(Signal::HUP);
         let answer = ended.join().expect("the call has an answer");
         let message = answer["error"]["message"].as_str().expect("a text").to_owned();
-        assert!(message.contains("the session is ending because its token is not accepted"), "{answer}");
+        assert!(
+            message.contains("the session is ending because unhang no longer accepts its token"),
+            "{answer}"
+        );
     });
     wait_until("the token is not known any more", PATIENCE, || ask(&first, &gone, &list).status == 401);
     assert_eq!(ask(&second, &stays, &list).status, 200);
@@ -222,7 +226,7 @@ fn a_token_that_is_taken_out_lets_nobody_in_and_ends_what_it_began() {
     // Without any token other machines could ask.
     write(sandbox.path(), &text(&[]));
     process.signal(Signal::HUP);
-    said(&process, "no token and no [http.oauth] is left");
+    said(&process, "no token and no [http.oauth]");
     assert_eq!(web.post(&[], &list).status, 401);
     assert_eq!(ask(&second, &stays, &list).status, 200);
     finish(process, &sandbox);

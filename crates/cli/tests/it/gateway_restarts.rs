@@ -33,7 +33,7 @@ fn f_51_a_refusal_comes_at_once_and_a_death_counts_when_it_happens() {
     listed(&mut client, "tools/list", "tools", "name");
     assert_eq!(error(&mut client, "fatal__echo", json!({ "text": "x" }))["code"], -31002);
     wait_until("its death is counted, though nobody asks", PATIENCE, || {
-        sandbox.log().contains("`fatal` failed 1 times in a row and is left alone")
+        sandbox.log().contains("`fatal` failed 1 times in a row, and unhang does not use it for a while")
     });
     let (refused, took) = timed(|| error(&mut client, "fatal__echo", json!({ "text": "x" })));
     assert_eq!(refused["code"], -31004, "{refused}");
@@ -123,7 +123,7 @@ fn f_56_a_server_that_cannot_start_is_told_of_once_and_by_the_names_that_are_mis
     command.args(["-v", "serve"]);
     let mut client = Client::start(command);
     client.initialize();
-    let told = "unhang: `missing` is not there, and what it offers is missing: ";
+    let told = "unhang: `missing` is not available, and its lists are missing: ";
     wait_until("it is told", PATIENCE, || client.stderr().contains(told));
     let refused = error(&mut client, "missing__tool", json!({}));
     let message = refused["message"].as_str().unwrap_or_default();
@@ -172,7 +172,7 @@ fn f_74_the_end_of_a_server_is_told_in_the_same_words_by_both() {
         assert!(message.contains(" after `tools/call` was sent"), "{told}");
         assert!(
             message.ends_with(
-                "it is started again when it is needed; send the request again if it is safe to repeat"
+                "unhang starts it again when it is needed; send the request again if it is safe to repeat"
             ),
             "{told}"
         );
@@ -192,7 +192,7 @@ fn f_80_what_jobs_end_with_is_said_once_and_not_before_there_is_one() {
     command.args(["wrap", "--"]).arg(env!("CARGO_BIN_EXE_unhang")).arg("serve");
     let mut client = Client::start(command);
     client.initialize();
-    let said = "jobs do not outlive everything here";
+    let said = "jobs here do not survive everything";
     let id = client.request("tools/list", json!({}));
     client.answer(id);
     assert!(!client.stderr().contains(said), "{}", client.stderr());

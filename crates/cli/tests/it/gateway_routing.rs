@@ -71,8 +71,8 @@ fn a_tool_that_is_not_allowed_is_unknown_and_its_server_hears_nothing_of_it() {
     }
     let stderr = client.stderr();
     for told in [
-        "`raed_*` in `allow` of `srv` has no effect: none of its tools fits",
-        "`ehco` in `tools` of `srv` has no effect: it has no such tool; did you mean `echo`?",
+        "`raed_*` in `allow` of `srv` has no effect: it matches no tool of the server",
+        "`ehco` in `tools` of `srv` has no effect: the server has no such tool; did you mean `echo`?",
     ] {
         assert_eq!(stderr.matches(told).count(), 1, "{told}: {stderr}");
     }
@@ -151,7 +151,7 @@ fn a_pattern_that_is_none_is_refused_with_its_place() {
     command.arg("serve");
     let (code, stdout, stderr) = run_to_end(command);
     assert_eq!((code, &*stdout), (2, ""), "{stderr}");
-    assert!(stderr.contains("unhang.toml:3:14: servers.srv.deny[1]: `b[` is no pattern"), "{stderr}");
+    assert!(stderr.contains("unhang.toml:3:14: servers.srv.deny[1]: `b[` is not a pattern"), "{stderr}");
 }
 
 /// How a server is, and how often it was started.
@@ -209,7 +209,9 @@ fn one_that_is_slow_to_stop_is_started_again_when_it_has_gone() {
     let slow = server("slow", &["ignores-everything"], "idle-timeout = \"1s\"");
     let mut client = gateway(&sandbox, &[slow]);
     listed(&mut client, "tools/list", "tools", "name");
-    wait_until("it is told to stop", PATIENCE, || client.stderr().contains("rests until it is asked"));
+    wait_until("it is told to stop", PATIENCE, || {
+        client.stderr().contains("unhang stops it until the next request")
+    });
     assert_eq!(client.tool_text("slow__echo", json!({ "text": "x" })), "x");
     let log = client.stderr();
     let starts: Vec<usize> = log.match_indices("starting `slow`").map(|(offset, _)| offset).collect();

@@ -111,7 +111,7 @@ fn what_a_service_manager_hands_over_is_served_and_nothing_else_has_any_of_it() 
     web.call(&session, 3, "terminate_job", json!({ "job_id": job })).last();
 
     process.signal(Signal::TERM);
-    assert_eq!(told(&manager), "STOPPING=1\nSTATUS=ending: what is in flight gets its time\n");
+    assert_eq!(told(&manager), "STOPPING=1\nSTATUS=ending: requests in flight get their time\n");
     finish(process, &sandbox);
 }
 
@@ -167,15 +167,15 @@ fn sockets_that_are_missing_or_no_good_are_told() {
     let other_pid = HAND_OVER.replace("$$", "1");
     let connected = UnixDatagram::unbound().expect("a socket");
     for (line, count, socket, expect) in [
-        (HAND_OVER, "0", null(), "no socket was handed over; have a socket unit of systemd start this"),
-        (&no_pid, "1", on_this_machine().into(), "no socket was handed over"),
-        (&other_pid, "1", on_this_machine().into(), "no socket was handed over"),
-        (HAND_OVER, "one", on_this_machine().into(), "cannot be taken: invalid LISTEN_FDS"),
-        (HAND_OVER, "9", on_this_machine().into(), "cannot be taken: Bad file descriptor"),
-        (HAND_OVER, "1", null(), "socket 1 of those handed over is none that listens"),
-        (HAND_OVER, "1", UdpSocket::bind("127.0.0.1:0").expect("a port").into(), "is none that listens"),
-        (HAND_OVER, "1", connected.into(), "is none that listens"),
-        (HAND_OVER, "1", everywhere().into(), "other machines could ask"),
+        (HAND_OVER, "0", null(), "systemd handed over no socket; let a socket unit of systemd start unhang"),
+        (&no_pid, "1", on_this_machine().into(), "systemd handed over no socket"),
+        (&other_pid, "1", on_this_machine().into(), "systemd handed over no socket"),
+        (HAND_OVER, "one", on_this_machine().into(), "cannot be used: invalid LISTEN_FDS"),
+        (HAND_OVER, "9", on_this_machine().into(), "cannot be used: Bad file descriptor"),
+        (HAND_OVER, "1", null(), "socket 1 of those handed over does not listen"),
+        (HAND_OVER, "1", UdpSocket::bind("127.0.0.1:0").expect("a port").into(), "does not listen"),
+        (HAND_OVER, "1", connected.into(), "does not listen"),
+        (HAND_OVER, "1", everywhere().into(), "other machines could use"),
     ] {
         let mut process = gateway(&sandbox, line, count, socket, None);
         assert_eq!(process.exit_code(), 2, "{line} {count}");
@@ -192,7 +192,7 @@ fn sockets_that_are_missing_or_no_good_are_told() {
     // Whoever listens elsewhere says that they are not used.
     let line = HAND_OVER.replace("systemd", "127.0.0.1:0");
     let process = gateway(&sandbox, &line, "1", on_this_machine().into(), None);
-    wait_until("it says so", PATIENCE, || process.stderr().contains("`--http systemd` would take"));
+    wait_until("it says so", PATIENCE, || process.stderr().contains("`--http systemd` uses them"));
     wait_until("it listens", PATIENCE, || process.stderr().contains("MCP is at"));
     finish(process, &sandbox);
 }

@@ -155,7 +155,10 @@ fn promise_6_a_leader_that_is_killed_costs_the_others_what_was_in_flight_and_not
     let error = followers[0].answer(in_flight)["error"].clone();
     assert_eq!((&error["code"], &error["data"]["server"]), (&json!(-31002), &json!("one")), "{error}");
     let message = error["message"].as_str().unwrap_or_default();
-    assert!(message.contains("`one`") && message.contains("the window that led has ended"), "{error}");
+    assert!(
+        message.contains("`one`") && message.contains("the window that ran the servers has ended"),
+        "{error}"
+    );
     assert!(!error.to_string().contains("gateway"), "{error}");
     let after: Vec<i32> = followers.iter_mut().map(process).collect();
     assert!(after.iter().all(|pid| *pid == after[0] && *pid != before), "{before} {after:?}");

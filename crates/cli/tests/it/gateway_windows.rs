@@ -159,7 +159,7 @@ fn f_54_a_window_that_does_not_answer_keeps_the_server_no_longer_than_a_tenth() 
         let question = silent.find("a question", |message| message["method"] == ASKED);
         silent.respond(&question["id"], &json!({ "action": "cancel" }));
         let answer = silent.answer(id);
-        assert!(answer["result"]["content"].to_string().contains("others have waited"), "{answer}");
+        assert!(answer["result"]["content"].to_string().contains("other calls waited"), "{answer}");
         end(windows, &sandbox);
     }
 }
@@ -202,7 +202,10 @@ fn promise_6_a_leader_that_ends_while_another_window_is_asked_costs_it_the_docum
         let told = (&error["code"], &error["data"]["server"]);
         assert_eq!(told, (&json!(-31002), &json!("srv")), "{end:?} {is_answered}: {error}");
         let message = error["message"].as_str().unwrap_or_default();
-        assert!(message.contains("`srv`") && message.contains("the window that led has ended"), "{error}");
+        assert!(
+            message.contains("`srv`") && message.contains("the window that ran the servers has ended"),
+            "{error}"
+        );
         assert!(ask(&mut follower).contains("ann"), "the next call is asked");
         follower.close_stdin();
         assert_eq!(follower.exit_code(), 0, "{}", follower.stderr());
@@ -234,8 +237,8 @@ fn a_call_of_another_window_that_outlives_the_leader_says_whose_end_it_was() {
     let error = follower.answer(id)["error"].clone();
     assert_eq!(error["code"], -31008, "{error}");
     let message = error["message"].as_str().unwrap_or_default();
-    assert!(message.contains("the window that has the servers for all windows is ending"), "{error}");
-    assert!(message.contains("call it again if it is safe to repeat"), "{error}");
+    assert!(message.contains("the window that runs the servers for all windows is ending"), "{error}");
+    assert!(message.contains("send the request again if it is safe to repeat"), "{error}");
     end([leader, follower], &sandbox);
 }
 
@@ -284,6 +287,6 @@ fn a_call_of_a_window_that_waits_for_its_turn_is_told_of_as_one_that_may() {
     let error = &overloaded["error"];
     assert_eq!((&error["code"], &error["data"]["server"]), (&json!(-31005), &json!("srv")), "{error}");
     let told = text(&waits);
-    assert!(told.contains("has had no answer for") && told.contains("waits for its turn"), "{waits}");
+    assert!(told.contains("has not answered for") && told.contains("waits for its turn"), "{waits}");
     end([leader, follower], &sandbox);
 }

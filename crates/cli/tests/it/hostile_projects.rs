@@ -137,7 +137,7 @@ fn f_22_no_pipe_that_is_found_in_a_project_is_waited_for() {
     pipe(&project.folder.join(".mcp.json"));
     for words in [&["servers"][..], &["tools"]] {
         let (_, _, stderr) = project.run(words);
-        assert!(stderr.contains(".mcp.json cannot be read: it is no plain file"), "{words:?}: {stderr}");
+        assert!(stderr.contains(".mcp.json cannot be read: it is not a regular file"), "{words:?}: {stderr}");
     }
     pipe(&project.folder.join("unhang.toml"));
     for words in [
@@ -148,14 +148,14 @@ fn f_22_no_pipe_that_is_found_in_a_project_is_waited_for() {
         &["serve", "--config", "unhang.toml"],
     ] {
         let (code, _, stderr) = project.run(words);
-        assert!(code == 2 && stderr.contains("it is no plain file"), "{words:?}: {code} {stderr}");
+        assert!(code == 2 && stderr.contains("it is not a regular file"), "{words:?}: {code} {stderr}");
     }
     fs::remove_file(project.folder.join(".mcp.json")).expect("it is there");
     let project = project.with_server(", \"envFile\": \"variables\"");
     pipe(&project.folder.join("variables"));
     for words in [&["ping", "theirs", "--trust"][..], &["trust"], &["ping", "theirs"]] {
         let (code, _, stderr) = project.run(words);
-        let is_told = words == ["trust"] || stderr.contains("it is no plain file");
+        let is_told = words == ["trust"] || stderr.contains("it is not a regular file");
         assert!(is_told && !project.has_started(), "{words:?}: {code} {stderr}");
     }
 }
@@ -193,11 +193,11 @@ fn f_22_a_url_that_is_none_shows_nothing_secret() {
     for (text, expect) in [
         (
             "[servers.v]\nurl = 'https://h /?k=${SEKRET}'\n",
-            "servers.v.url: `https://h /?k=${SEKRET}` is no URL",
+            "servers.v.url: `https://h /?k=${SEKRET}` is not a URL",
         ),
-        ("[servers.v]\nurl = '${SEKRET}'\n", "`${SEKRET}` is no URL"),
-        ("[servers.v]\nurl = 'https://ada:hunter2@h /?k=tokSEKRET7'\n", "`https://…@h /?k=…` is no URL"),
-        ("[telemetry]\notlp = 'ftp://ada:hunter2@h?tokSEKRET7'\n", "`ftp://…@h?…` is no URL"),
+        ("[servers.v]\nurl = '${SEKRET}'\n", "`${SEKRET}` is not a URL"),
+        ("[servers.v]\nurl = 'https://ada:hunter2@h /?k=tokSEKRET7'\n", "`https://…@h /?k=…` is not a URL"),
+        ("[telemetry]\notlp = 'ftp://ada:hunter2@h?tokSEKRET7'\n", "`ftp://…@h?…` is not a URL"),
     ] {
         fs::write(sandbox.path().join("v.toml"), text).expect("a file");
         let mut command = sandbox.unhang();

@@ -53,7 +53,7 @@ fn a_command_whose_input_does_not_come_ends_at_a_signal_and_has_started_nothing(
             if words.contains(&"--resume") {
                 // It is refused before anything is read.
                 let (code, _, stderr) = run_to_end(asking(&sandbox, words));
-                assert!(code == 2 && stderr.contains("is no plain file"), "{words:?}: {code} {stderr}");
+                assert!(code == 2 && stderr.contains("is not a regular file"), "{words:?}: {code} {stderr}");
                 continue;
             }
             let mut command = Client::start(asking(&sandbox, words));

@@ -184,7 +184,7 @@ fn x_10_what_is_no_id_is_wrong_usage_and_reaches_no_path() {
             let (code, _, stderr) = run_to_end(command);
             assert_eq!(code, 2, "{verb} {id}: {stderr}");
             assert!(
-                stderr.contains("12 characters out of a-z and 2-7") || id.is_empty(),
+                stderr.contains("12 characters from a-z and 2-7") || id.is_empty(),
                 "{verb} {id}: {stderr}"
             );
         }
@@ -259,7 +259,10 @@ fn inputs_results_and_the_state_flow_from_job_to_job() {
         .submit(&["--result", "out.json", "--state", "plant=/x"], "echo 1 > \"$UNHANG_JOB_DIR/out.json\"");
     let waited = jobs.json(&["job", "wait", &id]);
     assert_eq!((&waited[0]["status"], &waited[0]["state_applied"]), (&json!("completed"), &json!(false)));
-    assert!(waited[0]["state_reason"].as_str().is_some_and(|why| why.contains("finds nothing")), "{waited}");
+    assert!(
+        waited[0]["state_reason"].as_str().is_some_and(|why| why.contains("matches nothing")),
+        "{waited}"
+    );
     assert_eq!(jobs.json(&["state", "get", "plant"]), json!({"c": 7}));
 }
 
@@ -451,7 +454,7 @@ fn whoever_stops_waiting_leaves_the_job_running() {
         client.signal(signal);
         assert_eq!(client.exit_code(), code, "{words:?}");
         let stderr = client.stderr_at_the_end();
-        assert!(stderr.contains("1 job goes on"), "{words:?}: {stderr}");
+        assert!(stderr.contains("1 job continues"), "{words:?}: {stderr}");
         assert!(stderr.contains(&format!("unhang job cancel {id}")), "{words:?}: {stderr}");
     }
     assert_eq!(jobs.processes(&id), (shim, work));
@@ -528,7 +531,7 @@ fn a_damaged_database_is_put_aside_and_made_anew() {
     remove(&["", "-wal", "-shm"]);
     let (stdout, stderr) = jobs.demand(0, &["job", "list"]);
     assert!(
-        stdout.contains("survivor") && stderr.contains("made anew from the folders of 1 job"),
+        stdout.contains("survivor") && stderr.contains("created it again from the folders of 1 job"),
         "{stderr}"
     );
 }
@@ -573,6 +576,9 @@ fn an_input_that_is_no_plain_file_is_the_users_error() {
     assert_eq!(run_to_end(jobs.sandbox.shell("mkfifo pipe")).0, 0);
     for what in ["folder", "pipe"] {
         let (_, stderr) = jobs.demand(2, &["job", "run", "--input", what, "--", "true"]);
-        assert!(stderr.contains(&format!("--input {what} cannot be read: it is no plain file")), "{stderr}");
+        assert!(
+            stderr.contains(&format!("--input {what} cannot be read: it is not a regular file")),
+            "{stderr}"
+        );
     }
 }

@@ -120,7 +120,7 @@ fn a_data_folder_that_is_no_folder_is_called_so() {
     let mut command = sandbox.unhang();
     command.args(["job", "list"]).env("UNHANG_HOME", "/dev/null");
     let (code, _, stderr) = run_to_end(command);
-    assert!(code == 2 && stderr.contains("/dev/null is no folder"), "{code} {stderr}");
+    assert!(code == 2 && stderr.contains("/dev/null is not a folder"), "{code} {stderr}");
     assert!(!stderr.contains("chmod"), "{stderr}");
 }
 

@@ -208,7 +208,8 @@ fn a_logout_is_told_to_who_gave_the_tokens() {
     command.args(["logout", "--output", "text", &url]);
     let (code, stdout, stderr) = run_to_end(command);
     let note = format!(
-        "unhang: the tokens were removed here, and may be good elsewhere: {issuer}/revoke cannot be reached: Connection refused"
+        "unhang: the tokens were removed here, but they may still be valid at the authorization \
+         server: {issuer}/revoke cannot be reached: Connection refused"
     );
     assert_eq!((code, stdout), (0, format!("logged out of {url}\n")));
     assert!(stderr.starts_with(&note), "{stderr}");
@@ -220,38 +221,42 @@ fn a_logout_is_told_to_who_gave_the_tokens() {
 fn what_cannot_be_trusted_is_refused_before_a_person_is_asked() {
     let sandbox = Sandbox::with_logins();
     for (vice, code, sentence) in [
-        ("endless", 5, "the answer of METADATA has more than 1048576 bytes: refused"),
-        ("insecure", 5, "http://as.invalid/authorize is not https: nothing is sent there"),
+        ("endless", 5, "the answer of METADATA has more than 1048576 bytes: unhang refuses it"),
+        ("insecure", 5, "http://as.invalid/authorize is not https: unhang sends nothing there"),
         (
             "no-metadata",
             3,
-            "URL does not say who gives tokens for it: it has no OAuth metadata; give it a token as `headers` in the file, or with `--header` on the command line",
+            "URL does not name an authorization server, because it has no OAuth metadata; give it a \
+             token as `headers` in the file, or with `--header` on the command line",
         ),
         (
             "no-pkce",
             5,
-            "the authorization server ISSUER does not say that it checks PKCE with S256: refused, as MCP demands",
+            "the authorization server ISSUER does not declare that it checks PKCE with S256, which MCP \
+             requires: unhang refuses the login",
         ),
         (
             "refuses-registration",
             1,
-            "the authorization server ISSUER takes no client that it does not know (HTTP 403 Forbidden: {\"error\":\"access_denied\"}): \
-             register one there, and give it as `oauth = { client-id = \"...\" }`",
+            "the authorization server ISSUER accepts no unknown client (HTTP 403 Forbidden: \
+             {\"error\":\"access_denied\"}): register a client there, and give it as `oauth = { \
+             client-id = \"...\" }`",
         ),
         (
             "silent",
             4,
-            "METADATA did not answer within 1s\nhint: see whether it runs, and raise --request-timeout if it needs longer",
+            "METADATA did not answer within 1s\nhint: check whether it runs, and raise --request-timeout if it needs longer",
         ),
         (
             "wrong-issuer",
             5,
-            "what claims to come from the authorization server ISSUER names http://127.0.0.1:1/as as its issuer: refused",
+            "an answer from the authorization server ISSUER names http://127.0.0.1:1/as as its issuer: \
+             unhang refuses it",
         ),
         (
             "wrong-resource",
             5,
-            "URL says that tokens for it are tokens for http://127.0.0.1:1/mcp: refused, since that is another server",
+            "URL claims to be http://127.0.0.1:1/mcp, which is another server: unhang refuses that",
         ),
     ] {
         let server = AuthServer::start(&sandbox, &["--vice", vice]);
@@ -282,18 +287,20 @@ fn an_answer_to_something_else_is_refused() {
         (
             "denies",
             1,
-            "the authorization server ISSUER refused: access_denied: The person said no\nhint: run `unhang login` again and consent; \
-             if you did, see at the authorization server what this account may do",
+            "the authorization server ISSUER refused: access_denied: The person said no\nhint: run \
+             `unhang login` again and consent; if you did, check at the authorization server the rights \
+             of this account",
         ),
         (
             "missing-iss",
             5,
-            "what claims to come from the authorization server ISSUER names no issuer: refused",
+            "an answer from the authorization server ISSUER names no issuer: unhang refuses it",
         ),
         (
             "wrong-iss",
             5,
-            "what claims to come from the authorization server ISSUER names http://127.0.0.1:1/as as its issuer: refused",
+            "an answer from the authorization server ISSUER names http://127.0.0.1:1/as as its issuer: \
+             unhang refuses it",
         ),
     ] {
         let server = AuthServer::start(&sandbox, &["--vice", vice]);
@@ -367,7 +374,7 @@ fn nobody_is_waited_for_without_end() {
     command.args(["login", "--login-timeout", "300ms", "--output", "json", &server.url]);
     let (code, _, stderr) = run_to_end(command);
     let last: Value = serde_json::from_str(stderr.lines().last().expect("a line")).expect("JSON");
-    let said = "nobody logged in within 300ms: the browser did not come back";
+    let said = "no login came within 300ms: the browser did not return";
     assert_eq!(
         (code, &last["error"]["message"], &last["error"]["kind"]),
         (4, &json!(said), &json!("deadline"))
@@ -433,19 +440,21 @@ fn what_has_no_logins_is_told() {
         (
             ["login", "time"],
             2,
-            "unhang: `time` is a command on this machine, and only a server behind a URL has logins\n\
-             hint: give it what it needs as `env` in the file that `unhang servers` names\n",
+            "unhang: `time` is a command on this machine, and only a server behind a URL has \
+             logins\nhint: give it the variables that it needs as `env` in the file that `unhang \
+             servers` names\n",
         ),
         (["logout", "tme"], 6, "unhang: there is no server `tme`\nhint: did you mean `time`?\n"),
         (
             ["login", "http://example.org/mcp"],
             5,
-            "unhang: http://example.org/mcp is not https: nothing is sent there\n",
+            "unhang: http://example.org/mcp is not https: unhang sends nothing there\n",
         ),
         (
             ["login", "ftp://example.org/mcp"],
             2,
-            "unhang: `ftp://example.org/mcp` is no URL of a server: it must begin with https:// or http://\n",
+            "unhang: `ftp://example.org/mcp` is not the URL of a server: it must begin with https:// or \
+             http://\n",
         ),
     ] {
         assert_eq!(said(&words, true), (code, sentence.to_owned()), "{words:?}");
@@ -455,9 +464,9 @@ fn what_has_no_logins_is_told() {
         code == 3 && stderr.starts_with("unhang: http://127.0.0.1:1/mcp cannot be reached: "),
         "{stderr}"
     );
-    assert!(stderr.contains("hint: see whether it runs, and whether the URL"), "{stderr}");
-    let nowhere = "unhang: there is no place for tokens: neither UNHANG_HOME nor HOME is set\n\
-         hint: set UNHANG_HOME to the folder that shall hold them\n";
+    assert!(stderr.contains("hint: check whether it runs, and whether the URL"), "{stderr}");
+    let nowhere = "unhang: there is no folder for tokens: neither UNHANG_HOME nor HOME is set\nhint: set \
+        UNHANG_HOME to a folder for them\n";
     assert_eq!(said(&["login", "http://127.0.0.1:1/mcp"], false), (2, nowhere.to_owned()));
 }
 
@@ -467,7 +476,7 @@ fn what_may_be_secret_in_a_url_is_in_no_word_about_a_login() {
     let server = AuthServer::start(&sandbox, &[]);
     let url = format!("{}?api_key=QSECRET#FSECRET", server.url.replace("://", "://bob:PWPWPWPW@"));
     let told = format!("{}?api_key=…#…", server.url.replace("://", "://…@"));
-    let to_log_in = format!("{told} wants you to be logged in: run `unhang login {told}`");
+    let to_log_in = format!("{told} requires a login: run `unhang login {told}`");
     let to_open = format!("to log in to {told}, open this page");
     let nobody = format!("there was no login to {told}");
     for (words, expect) in [
@@ -500,7 +509,7 @@ fn whatever_asks_a_server_has_the_login_to_it_and_nobody_is_asked_to_log_in() {
         run_to_end(command)
     };
     let (code, out, err) = call();
-    let expect = format!("wants you to be logged in: run `unhang login {}`", server.url);
+    let expect = format!("requires a login: run `unhang login {}`", server.url);
     assert!(code == 3 && out.is_empty() && err.contains(&expect), "{code} {err}");
 
     log_in(&sandbox, &server);

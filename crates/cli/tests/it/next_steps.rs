@@ -25,7 +25,7 @@ fn a_home_that_is_no_whole_path_is_not_called_unset() {
     command.env_remove("UNHANG_HOME").env("HOME", "rel");
     let stderr = told(2, command, &["job", "list"]);
     assert!(
-        stderr.contains("HOME is `rel`, which is no whole path") && !stderr.contains("neither"),
+        stderr.contains("HOME is `rel`, which is not an absolute path") && !stderr.contains("neither"),
         "{stderr}"
     );
 }
@@ -64,9 +64,9 @@ fn an_agent_is_pointed_to_its_own_tool_and_a_person_to_the_command() {
     let ask = ["call", "get_job_results", "job_id=aaaaaaaaaaaa", "--output", "text", "--"];
     let words = [&ask[..], &[UNHANG, "serve", "--own", "--config", "u.toml"]].concat();
     let stderr = told(1, jobs.command(&[]), &words);
-    assert!(stderr.contains("there is no job aaaaaaaaaaaa; list_jobs has those that there are"), "{stderr}");
+    assert!(stderr.contains("there is no job aaaaaaaaaaaa; list_jobs lists all jobs"), "{stderr}");
     let stderr = told(6, jobs.command(&[]), &["job", "show", "aaaaaaaaaaaa"]);
-    assert!(stderr.contains("hint: `unhang job list` shows those that there are"), "{stderr}");
+    assert!(stderr.contains("hint: `unhang job list` shows the jobs"), "{stderr}");
 }
 
 #[test]
@@ -91,7 +91,7 @@ fn a_value_that_is_wrong_is_told_with_what_it_belongs_to_and_what_is_right() {
     for (words, expect) in [
         (
             &["call", "a", "b", "--call-timeout", "-5s"][..],
-            "'-5s' for '--call-timeout <TIME>': `-5s` is no length",
+            "'-5s' for '--call-timeout <TIME>': `-5s` is not a length",
         ),
         (&["wrap", "--max-message", "-1MiB", "--", "true", "-5"], "'-1MiB' for '--max-message <SIZE>'"),
         (
@@ -133,7 +133,7 @@ fn the_help_of_a_batch_says_that_outcomes_are_json() {
     command.args(["batch", "--help"]);
     let (code, stdout, _) = run_to_end(command);
     let help = stdout.split_whitespace().collect::<Vec<_>>().join(" ");
-    assert!(code == 0 && help.contains("outcomes are lines of JSON in either form"), "{help}");
+    assert!(code == 0 && help.contains("outcomes are always lines of JSON"), "{help}");
 }
 
 #[test]

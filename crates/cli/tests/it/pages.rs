@@ -88,7 +88,7 @@ fn all_pages_of_a_list_have_the_limit_of_one_request() {
     let sandbox = Sandbox::new();
     let script = pages(&sandbox, "tools", "10", "sleep 0.4");
     let stderr = told(&sandbox, &["tools", "--request-timeout", "1s"], &script, 4);
-    let says = "`pages` had not come to the end of `tools/list` within 1s, after ";
+    let says = "`pages` had not finished `tools/list` within 1s, after ";
     assert!(stderr.contains(says) && stderr.contains("raise --request-timeout"), "{stderr}");
 }
 

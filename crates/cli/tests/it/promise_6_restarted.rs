@@ -197,7 +197,7 @@ fn a_request_waits_for_the_restart_only_until_its_own_deadline() {
     let id = client.call("echo", json!({"text": "x"}));
     let error = client.fault(id, code::DEADLINE);
     assert_eq!(error["data"]["limitMs"], 1000);
-    assert!(error["message"].as_str().is_some_and(|text| text.contains("not up again")), "{error}");
+    assert!(error["message"].as_str().is_some_and(|text| text.contains("not ready again")), "{error}");
     // One that is withdrawn while it waits is never sent.
     let withdrawn = client.call("echo", json!({"text": "withdrawn"}));
     client.cancel(withdrawn);

@@ -154,7 +154,8 @@ fn a_call_that_takes_too_long_is_withdrawn() {
         let words = ["call", "URL", "wait", "--call-timeout", "1s"];
         let ((code, _, stderr), took) = timed(|| ask(&sandbox, &remote, &words));
         let sentence = format!(
-            "unhang: `{}` did not answer `tools/call` within 1s; the call was cancelled; raise --call-timeout if it needs longer\n",
+            "unhang: `{}` did not answer `tools/call` within 1s; unhang cancelled the call; raise \
+             --call-timeout if it needs longer\n",
             remote.url
         );
         assert_eq!((code, &*stderr), (4, &*sentence), "{dialect}");

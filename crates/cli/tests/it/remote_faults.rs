@@ -51,7 +51,8 @@ fn fails(faulty_server: &[&str], words: &[&str], code: i32, sentence: &str) {
 
 #[test]
 fn what_does_not_answer_ends_at_its_deadline() {
-    let late = "`URL` did not answer `tools/call` within 1s; the call was cancelled; raise --call-timeout if it needs longer";
+    let late = "`URL` did not answer `tools/call` within 1s; unhang cancelled the call; raise --call-timeout if \
+        it needs longer";
     fails(&["http-never-answers"], SHORT_CALL, 4, late);
     fails(&["http-drips-comments"], SHORT_CALL, 4, late);
     fails(&["http-wrong-ids"], SHORT_CALL, 4, late);
@@ -69,17 +70,20 @@ fn what_breaks_off_is_told_and_not_called_again() {
         &["http-half-answer"],
         CALL,
         3,
-        "`URL` gave no answer to `tools/call`: the connection broke: unexpected EOF during chunk size line; it may have been carried out; ask again if that does no harm",
+        "`URL` gave no answer to `tools/call`: the connection broke: unexpected EOF during chunk size \
+         line; the server may have carried out the request; send it again if it is safe to repeat",
     );
     fails(
         &["http-half-answer", "--stream", "yes"],
         CALL,
         3,
-        "`URL` gave no answer to `tools/call`: the connection broke: unexpected EOF during chunk size line; it may have been carried out; ask again if that does no harm",
+        "`URL` gave no answer to `tools/call`: the connection broke: unexpected EOF during chunk size \
+         line; the server may have carried out the request; send it again if it is safe to repeat",
     );
     for (status, why) in [("405", "HTTP 405"), ("404", "HTTP 404")] {
         let sentence = format!(
-            "`URL` broke off in its answer to `tools/call`, which could not be taken up again: {why}; it may have been carried out; ask again if that does no harm"
+            "`URL` broke off in its answer to `tools/call`, and unhang could not resume the answer: \
+             {why}; the server may have carried out the request; send it again if it is safe to repeat"
         );
         fails(&["http-resumes", "--refuses", status], CALL, 3, &sentence);
     }
@@ -97,19 +101,21 @@ fn what_refuses_is_told_with_its_words() {
         &["http-refuses-calls", "429"],
         CALL,
         3,
-        "`URL` answered `tools/call` with HTTP 429: the server is being replaced; ask again later, or less at a time",
+        "`URL` answered `tools/call` with HTTP 429: the server is being replaced; ask again later, or \
+         send fewer requests at a time",
     );
     fails(
         &["http-refuses-after-initialize"],
         CALL,
         5,
-        "`URL` answered `tools/list` with HTTP 400: Bad Request: No valid session ID provided; see whether it is an MCP server",
+        "`URL` answered `tools/list` with HTTP 400: Bad Request: No valid session ID provided; check whether it is an MCP server",
     );
     fails(
         &["http-wants-login"],
         CALL,
         3,
-        "SERVER wants you to be logged in: run `unhang login SERVER`; or give it a token with --header 'Authorization: Bearer TOKEN'",
+        "SERVER requires a login: run `unhang login SERVER`; or give it a token with --header \
+         'Authorization: Bearer TOKEN'",
     );
 }
 
@@ -119,7 +125,8 @@ fn what_is_no_message_or_has_no_end_is_told() {
         &["http-answers-html"],
         CALL,
         5,
-        "`URL` gave no answer to `tools/call`: what came is text/html; charset=utf-8, and no message (HTTP 200); see whether it is an MCP server",
+        "`URL` gave no answer to `tools/call`: the HTTP response has the type text/html; charset=utf-8 \
+         and is not a message (HTTP 200); check whether it is an MCP server",
     );
     let large = "`URL` gave no answer to `tools/call`: it is longer than the limit of 65536 bytes; ask for less, or raise --max-message";
     fails(&["http-endless-body"], SMALL_CALL, 5, large);
@@ -132,7 +139,7 @@ fn redirects_lead_to_no_other_origin_and_not_round_for_ever() {
     let remote = Remote::start(&sandbox, &["http-redirects-elsewhere"]);
     let (code, _, stderr) = ask(&sandbox, &remote, CALL);
     assert_eq!(code, 3, "{stderr}");
-    assert!(stderr.contains("which is another origin; use that URL, if it is trusted"), "{stderr}");
+    assert!(stderr.contains("which is another origin; use that URL, if you trust it"), "{stderr}");
     assert_eq!(remote.count(|seen| seen["did"] == "followed"), 0, "{:#?}", remote.seen());
     fails(
         &["http-redirects-in-a-loop"],
@@ -153,7 +160,7 @@ fn a_server_that_is_not_there_is_told_at_once() {
     command.args(["call", &url, "echo", "text=x"]);
     let ((code, _, stderr), took) = timed(|| run_to_end(command));
     let sentence = format!(
-        "unhang: `{url}` could not be reached: Connection refused (os error 111); see whether it runs, and whether its URL is right\n"
+        "unhang: `{url}` could not be reached: Connection refused (os error 111); check whether it runs, and whether its URL is right\n"
     );
     assert_eq!((code, &*stderr), (3, &*sentence));
     assert!(took < HOME, "{took:?}");
@@ -164,13 +171,13 @@ fn a_server_that_is_not_there_is_told_at_once() {
 fn a_url_that_is_none_is_wrong_usage() {
     let sandbox = Sandbox::new();
     for (url, why) in [
-        ("http://[bad?key=HUSH", "what was given cannot be asked: its URL is none: invalid IPv6 address"),
+        ("http://[bad?key=HUSH", "this text cannot be used: its URL is invalid: invalid IPv6 address"),
         (
             "http://127.0.0.1:99999/?key=HUSH",
-            "what was given cannot be asked: its URL is none: invalid port number",
+            "this text cannot be used: its URL is invalid: invalid port number",
         ),
-        ("ftp://127.0.0.1/?key=HUSH", "`ftp://` is no URL of http:// or https://"),
-        ("far", "`far` cannot be asked: its URL is none: invalid port number"),
+        ("ftp://127.0.0.1/?key=HUSH", "`ftp://` is not http:// or https://"),
+        ("far", "`far` cannot be used: its URL is invalid: invalid port number"),
     ] {
         let config = "[servers.far]\nurl = 'http://127.0.0.1:99999/?key=HUSH'\n";
         fs::write(sandbox.path().join("unhang.toml"), config).expect("a file");
@@ -186,8 +193,8 @@ fn a_url_that_is_none_is_wrong_usage() {
 fn f_79_a_header_that_is_none_is_told_by_name_or_number_and_never_by_value() {
     let sandbox = Sandbox::new();
     for (header, why) in [
-        ("X-Key: HUSH\u{1}", "the value of its header `x-key` has a character that no header can have"),
-        ("X HUSH: a", "the name of its header number 2 is none"),
+        ("X-Key: HUSH\u{1}", "the value of its header `x-key` has a character that a header cannot have"),
+        ("X HUSH: a", "the name of its header number 2 is invalid"),
     ] {
         let mut command = sandbox.unhang();
         command.args(["-v", "ping", "http://127.0.0.1:1/mcp", "--header", "A: b", "--header", header]);
@@ -242,7 +249,7 @@ fn what_changes_nothing_is_asked_once_more_when_its_connection_closes() {
     assert!(listed > 2, "one of the two was lost: {:#?}", remote.seen());
     // Of a call nobody knows whether it was carried out.
     let (code, _, stderr) = ask(&sandbox, &remote, CALL);
-    assert!(code == 0 || code == 3 && stderr.contains("it may have been carried out"), "{code} {stderr}");
+    assert!(code == 0 || code == 3 && stderr.contains("may have carried out"), "{code} {stderr}");
     assert_eq!(calls(&remote), 1);
 }
 

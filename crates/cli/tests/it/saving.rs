@@ -14,7 +14,7 @@ fn a_folder_that_cannot_be_saved_to_is_refused_before_the_server_is_asked() {
     fs::write(sandbox.path().join("file"), "").expect("a file");
     for asked in ASKED {
         for (folder, expect) in
-            [("/proc/nope", "--save /proc/nope: No such file"), ("file", "--save file: it is no folder")]
+            [("/proc/nope", "--save /proc/nope: No such file"), ("file", "--save file: it is not a folder")]
         {
             let mut command = sandbox.unhang();
             command.args(asked).args(["--output", "text", "--save", folder]);

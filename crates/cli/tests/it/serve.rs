@@ -212,7 +212,7 @@ fn f_80_what_jobs_would_end_with_is_told_with_the_first_job_and_in_the_status_of
     command.args(["wrap", "--", env!("CARGO_BIN_EXE_unhang"), "serve"]);
     let mut client = Client::start(command);
     client.initialize();
-    let told = "everything below `mcp-lifeline` ends when that does";
+    let told = "every process below `mcp-lifeline` ends with it";
     let system = called(&mut client, "get_system_status", json!({}));
     let (fields, text) = (&system["structuredContent"], &system["content"][0]["text"]);
     assert_eq!(fields["outlives"], false, "{fields}");

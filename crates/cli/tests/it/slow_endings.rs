@@ -40,8 +40,8 @@ fn failed(told: &Value, reason: &str, advice: &str) {
     assert!(told["detail"].as_str().is_some_and(|detail| detail.contains(advice)), "{told}");
 }
 
-const LOOK: &str = "look before calling it again";
-const SAFE: &str = "safe to call it again";
+const LOOK: &str = "check before you repeat it";
+const SAFE: &str = "safe to repeat";
 
 /// A call of `sleep`, which its server says may be made twice.
 #[track_caller]

@@ -222,9 +222,7 @@ fn a_task_for_a_client_that_has_declared_none_is_told_as_a_fault_of_the_server()
     assert_eq!(client.answer(id)["result"]["taskId"], "t", "what the server says is passed on");
     client.finish();
     assert!(
-        sandbox
-            .log()
-            .contains("which its client has not declared to cope with; this is a fault of the server")
+        sandbox.log().contains("but the client declared no support for tasks; this is a fault of the server")
     );
     sandbox.assert_nothing_left();
 }
@@ -240,7 +238,7 @@ fn where_no_job_can_be_kept_a_call_stays_one_and_its_client_is_told_why_when_it_
     assert_eq!(result["content"][0]["text"].as_str().map(str::len), Some(20), "{result}");
     let told = client.result("list_jobs", json!({}));
     assert_eq!(told["isError"], true, "{told}");
-    wait_until("it is told", PATIENCE, || sandbox.log().contains("no job can be made of call"));
+    wait_until("it is told", PATIENCE, || sandbox.log().contains("cannot become a job"));
     client.finish();
     sandbox.assert_nothing_left();
 }
@@ -261,7 +259,7 @@ fn who_waits_for_a_job_for_longer_than_a_call_may_take_is_told_in_time_where_it_
 #[test]
 fn an_agent_that_asks_for_a_job_that_is_not_there_is_told_of_tools_alone() {
     both(&[], |_, mut client| {
-        let ids = if client.is_guarded { "the answer that handed the call over" } else { "list_jobs" };
+        let ids = if client.is_guarded { "the answer to the call has the id" } else { "list_jobs" };
         for tool in ["get_job_status", "get_job_results", "get_job_logs", "terminate_job"] {
             let told = client.result(tool, json!({ "job_id": "aaaaaaaaaaaa" }));
             let text = told["content"][0]["text"].as_str().expect("text");

@@ -94,7 +94,7 @@ fn a_task_of_a_server_is_taken_up_when_unhang_was_killed() {
     assert_eq!(shown(&sandbox, &job)["status"], "running");
     let (process, web) = Web::start(&sandbox);
     let mut session = Session::begin(&web.with_token(ONE), "one");
-    wait_until("it is taken up", PATIENCE, || process.stderr().contains("taken up"));
+    wait_until("it is taken up", PATIENCE, || process.stderr().contains("unhang continues the job"));
     // The same call is still the same.
     assert_eq!(begun(&mut session, "far__slow_compute", 8.0), job);
     answered_once(&mut session, &job, &remote);
@@ -113,7 +113,7 @@ fn a_task_of_a_server_is_taken_up_after_an_end_in_order() {
     assert_eq!(shown(&sandbox, &job)["status"], "running");
     // A window whose client leaves leaves it as well.
     let mut client = window(&sandbox, &[]);
-    wait_until("it is taken up", PATIENCE, || client.stderr().contains("taken up"));
+    wait_until("it is taken up", PATIENCE, || client.stderr().contains("unhang continues the job"));
     client.finish();
     assert_eq!(shown(&sandbox, &job)["status"], "running");
     let mut client = window(&sandbox, &[]);
@@ -130,7 +130,7 @@ fn a_window_that_follows_takes_up_what_its_leader_has_left() {
     let mut leader = window(&sandbox, &[]);
     let job = begun(&mut leader, "far__slow_compute", 4.0);
     let mut follower = window(&sandbox, &[]);
-    assert!(follower.stderr().contains("the gateway that runs already"), "{}", follower.stderr());
+    assert!(follower.stderr().contains("the gateway that already runs"), "{}", follower.stderr());
     kill(&mut leader);
     answered_once(&mut follower, &job, &remote);
     drop(remote);
@@ -205,7 +205,7 @@ fn a_task_that_was_taken_up_is_cancelled_with_its_job() {
     kill(&mut process);
     // As many as have the server, and one of them takes it up.
     let [(one, web), (other, _)] = [Web::start(&sandbox), Web::start(&sandbox)];
-    let taken = || [&one, &other].map(|process| process.stderr().matches("taken up").count());
+    let taken = || [&one, &other].map(|process| process.stderr().matches("unhang continues the job").count());
     wait_until("it is taken up", PATIENCE, || taken() != [0, 0]);
     let ended = Session::begin(&web, "one").result("terminate_job", json!({ "job_id": job }));
     assert_eq!(ended["structuredContent"]["status"], "cancelled", "{ended}");
@@ -230,7 +230,7 @@ fn a_task_that_was_taken_up_has_the_time_that_is_left_of_its_job() {
     // What counts is what it began with.
     configure(&sandbox, &far(&remote, "limits.job-timeout = \"1h\""));
     let (process, web) = Web::start(&sandbox);
-    wait_until("it is taken up", PATIENCE, || process.stderr().contains("taken up"));
+    wait_until("it is taken up", PATIENCE, || process.stderr().contains("unhang continues the job"));
     let told = Session::begin(&web, "one").at_its_end(&job);
     assert_eq!((&told["status"], &told["reason"]), (&json!("failed"), &json!("timeout")), "{told}");
     remote.wait_for("its server hears of it", |seen| seen["rpc"] == "tasks/cancel");
@@ -250,7 +250,7 @@ fn a_task_that_its_server_has_forgotten_fails_with_the_reason() {
     let told = Session::begin(&web, "one").at_its_end(&job);
     assert_eq!((&told["status"], &told["reason"]), (&json!("failed"), &json!("server_error")), "{told}");
     let detail = told["detail"].as_str().expect("a sentence");
-    for words in ["`far` does not know the task any more", "Task not found", "look before calling it again"] {
+    for words in ["`far` no longer knows the task", "Task not found", "check before you repeat it"] {
         assert!(detail.contains(words), "{detail}");
     }
     drop(remote);
@@ -274,7 +274,7 @@ fn a_task_whose_server_is_nobodys_ends_when_its_time_is_over() {
     let told = session.at_its_end(&job);
     assert_eq!((&told["status"], &told["reason"]), (&json!("failed"), &json!("timeout")), "{told}");
     assert!(
-        told["detail"].as_str().is_some_and(|detail| detail.contains("none that has this server")),
+        told["detail"].as_str().is_some_and(|detail| detail.contains("no process with this server")),
         "{told}"
     );
     assert_eq!(namesake.count(|seen| seen["rpc"] == "tasks/get"), 0);

@@ -42,7 +42,7 @@ fn a_window_that_follows_has_jobs_of_its_own() {
     let told = follower.at_its_end(&job);
     assert_eq!((&told["status"], &told["reason"]), (&json!("failed"), &json!("server_exited")), "{told}");
     assert!(
-        told["detail"].as_str().is_some_and(|detail| detail.contains("look before calling it again")),
+        told["detail"].as_str().is_some_and(|detail| detail.contains("check before you repeat it")),
         "{told}"
     );
     follower.finish();
@@ -286,7 +286,7 @@ fn a_window_whose_leader_is_killed_says_that_its_job_is_lost() {
     let told = follower.at_its_end(&job);
     assert_eq!((&told["status"], &told["reason"]), (&json!("failed"), &json!("server_exited")), "{told}");
     assert!(
-        told["detail"].as_str().is_some_and(|detail| detail.contains("look before calling it again")),
+        told["detail"].as_str().is_some_and(|detail| detail.contains("check before you repeat it")),
         "{told}"
     );
     // Whoever is left says so of the other's as well.

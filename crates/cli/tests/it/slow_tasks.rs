@@ -494,7 +494,7 @@ fn a_job_is_its_owners_in_the_next_run_as_well() {
     let told = one.at_its_end(&cut);
     assert_eq!((&told["status"], &told["reason"]), (&json!("failed"), &json!("unhang_ended")), "{told}");
     assert!(
-        told["detail"].as_str().is_some_and(|detail| detail.contains("look before calling it again")),
+        told["detail"].as_str().is_some_and(|detail| detail.contains("check before you repeat it")),
         "{told}"
     );
     for job in [&done, &cut] {

@@ -204,7 +204,10 @@ fn a_call_that_cannot_be_kept_as_a_task_is_refused_and_its_server_hears_nothing_
     let refused = caller.ask("tools/call", params)["error"].clone();
     assert_eq!(refused["code"], -31005, "{refused}");
     let words = refused["message"].as_str().unwrap_or_default();
-    assert!(words.contains("`slow` was not called, for it cannot be kept as a task"), "{refused}");
+    assert!(
+        words.contains("unhang did not call `slow`, because it cannot store the call as a task"),
+        "{refused}"
+    );
     assert_eq!(caller.counted(), [0, 0, 0], "it was not called");
     caller.finish();
     sandbox.assert_nothing_left();

@@ -100,7 +100,7 @@ fn f_77_a_server_in_no_file_gets_a_variable_a_folder_and_headers() {
     let here = fs::read_to_string(sandbox.path().join("inside/here")).expect("it worked there");
     assert!(code == 0 && here.trim_end().ends_with("/inside"), "{code} {here} {stderr}");
     for (words, expect) in [
-        (&["tools", "--cwd", "nowhere", "--", "true"][..], "nowhere is no folder"),
+        (&["tools", "--cwd", "nowhere", "--", "true"][..], "the folder"),
         (&["tools", "--header", "A: b", "--", "true"], "--header is for a URL"),
         (&["tools", "--env", "A=b", "http://127.0.0.1:9/mcp"], "--env and --cwd are for a command"),
         (&["tools", "--env", "A", "--", "true"], "write NAME=VALUE"),
@@ -183,7 +183,7 @@ fn a_time_has_one_of_the_units_that_are_documented() {
     ] {
         let (code, _, stderr) = ask(words, &["well-behaved"]);
         assert!(code == 2 && stderr.contains(expect), "{words:?}: {code} {stderr}");
-        assert!(stderr.contains("there are ms, s, m, h, d and w"), "{words:?}: {stderr}");
+        assert!(stderr.contains("the units are ms, s, m, h, d and w"), "{words:?}: {stderr}");
     }
 }
 
@@ -191,10 +191,10 @@ fn a_time_has_one_of_the_units_that_are_documented() {
 fn f_76_the_hint_about_a_prompt_names_what_prompts_have() {
     let (code, _, stderr) = ask(&["prompt", "greeting", "nme=a"], &["well-behaved"]);
     assert!(
-        code == 2 && stderr.contains("hint: `unhang prompts S` shows what a prompt takes\n"),
+        code == 2 && stderr.contains("hint: `unhang prompts S` shows the arguments of a prompt\n"),
         "{code} {stderr}"
     );
-    assert!(!stderr.contains("--no-check") && stderr.contains("`greeting` was not asked for"), "{stderr}");
+    assert!(!stderr.contains("--no-check") && stderr.contains("`greeting` was not requested"), "{stderr}");
 }
 
 #[test]
@@ -226,7 +226,7 @@ fn f_79_messages_name_what_is_missing_and_where_it_belongs() {
 #[test]
 fn f_76_without_the_check_a_value_goes_out_whatever_its_type() {
     let (code, _, stderr) = ask(&["call", "sleep", "ms=abc"], &["well-behaved"]);
-    assert!(code == 2 && stderr.contains("`ms` has to be"), "{code} {stderr}");
+    assert!(code == 2 && stderr.contains("`ms` must be"), "{code} {stderr}");
     let (code, _, stderr) = ask(&["call", "--no-check", "sleep", "ms=abc"], &["well-behaved"]);
-    assert!(code != 2 && !stderr.contains("has to be"), "the server was asked: {code} {stderr}");
+    assert!(code != 2 && !stderr.contains("the argument `ms`"), "the server was asked: {code} {stderr}");
 }

@@ -124,7 +124,7 @@ impl Telemetry {
         self.0.end.notify_one();
         let mut has_ended = self.0.has_ended.subscribe();
         if timeout(FLUSH, has_ended.wait_for(|ended| *ended)).await.is_err() {
-            tracing::warn!("the collector had not taken the last spans when the end came");
+            tracing::warn!("the collector had not taken the last spans when unhang ended");
         }
         if self.dropped() > 0 {
             tracing::warn!("{} spans were dropped in all", self.dropped());
@@ -188,13 +188,13 @@ impl Exporter {
             Ok(Ok(200..=299)) => return,
             Ok(Ok(status)) => format!("it answers HTTP {status}"),
             Ok(Err(error)) => error.to_string(),
-            Err(_) => format!("no answer within {POST:?}"),
+            Err(_) => format!("it did not answer within {POST:?}"),
         };
         telemetry.lost(count);
         if self.said.is_none_or(|said| said.elapsed() >= SAID_EVERY) {
             self.said = Some(Instant::now());
             let lost = telemetry.dropped();
-            tracing::warn!("spans do not reach {}: {why}; {lost} were dropped so far", self.shown);
+            tracing::warn!("spans do not reach {}: {why}; unhang has dropped {lost} so far", self.shown);
         }
     }
 

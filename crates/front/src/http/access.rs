@@ -53,13 +53,14 @@ impl Token {
     pub fn new(text: String) -> Result<Token, String> {
         if !text.bytes().all(|byte| byte.is_ascii_graphic()) {
             return Err(
-                "has a character in it that no token can have; there are letters, digits and signs of ASCII"
+                "has a character that a token cannot have; use only letters, digits and signs of ASCII"
                     .to_owned(),
             );
         }
         if text.len() < SHORTEST_TOKEN {
             return Err(format!(
-                "has {} characters, and could be guessed; {SHORTEST_TOKEN} are the least, as `openssl rand -hex 32` gives",
+                "has only {} characters; use at least {SHORTEST_TOKEN}, so that it cannot be guessed, \
+                 for example from `openssl rand -hex 32`",
                 text.len()
             ));
         }
@@ -385,11 +386,11 @@ mod tests {
     fn a_token_cannot_be_guessed_and_is_not_shown() {
         assert_eq!(format!("{:?}", token(ONE)), "Token(..)");
         for (text, expect) in [
-            ("", "has 0 characters"),
-            ("fifteen-letters", "has 15 characters"),
-            ("sixteen letters and blanks", "no token can have"),
-            ("sixteen-letters-äöü", "no token can have"),
-            ("sixteen-letters-\n", "no token can have"),
+            ("", "has only 0 characters"),
+            ("fifteen-letters", "has only 15 characters"),
+            ("sixteen letters and blanks", "a token cannot have"),
+            ("sixteen-letters-äöü", "a token cannot have"),
+            ("sixteen-letters-\n", "a token cannot have"),
         ] {
             let told = Token::new(text.to_owned()).expect_err("it is none");
             assert!(told.contains(expect) && (text.is_empty() || !told.contains(text)), "{told}");

@@ -57,7 +57,7 @@ pub(super) async fn admitted(
     match http_state.requests.take(&caller) {
         Some(share) => Ok(Some((caller, share))),
         None => {
-            let happened = "as many requests of this client are in flight as one client may have".to_owned();
+            let happened = "this client has as many requests in flight as one client may have".to_owned();
             Err(Box::new(busy(peer, happened, REQUESTS_PAUSE)))
         }
     }
@@ -72,11 +72,9 @@ fn is_open(path: &str) -> bool {
 /// Tells a stranger what is missing and where to get it.
 fn turned_away(access: &Access, peer: PeerAddress, auth_error: &AuthError) -> Response {
     let (status, happened, error) = match auth_error {
-        AuthError::Silent => {
-            (StatusCode::UNAUTHORIZED, "a request without a token came here".to_owned(), None)
-        }
+        AuthError::Silent => (StatusCode::UNAUTHORIZED, "the request has no token".to_owned(), None),
         AuthError::Unknown => {
-            let happened = "a request with a token that is not known came here".to_owned();
+            let happened = "the request has an unknown token".to_owned();
             (StatusCode::UNAUTHORIZED, happened, Some("invalid_token"))
         }
         AuthError::Refused(why @ TokenRefusal::Scope(_)) => {
@@ -86,9 +84,10 @@ fn turned_away(access: &Access, peer: PeerAddress, auth_error: &AuthError) -> Re
         AuthError::Refused(why) => (StatusCode::UNAUTHORIZED, why.to_string(), Some("invalid_token")),
     };
     let hint = match access.resource() {
-        None => "send `Authorization: Bearer TOKEN` with one that whoever runs this gives you",
+        None => "send `Authorization: Bearer TOKEN` with a token from the operator of this gateway",
         Some(_) => {
-            "send `Authorization: Bearer TOKEN` with one from the authorization server that resource_metadata leads to"
+            "send `Authorization: Bearer TOKEN` with a token from the authorization server that \
+             resource_metadata names"
         }
     };
     let mut response = refused(peer, status, FaultKind::InvalidRequest, happened, hint);
@@ -109,10 +108,10 @@ pub(super) fn of_stranger(access: &Access, mut response: Response) -> Response {
 /// Refuses a token that cannot be checked now.
 fn no_keys(peer: PeerAddress, why: &TokenRefusal) -> Response {
     let status = StatusCode::SERVICE_UNAVAILABLE;
-    let hint = "come back in a moment; whoever runs this finds more in the log";
+    let hint = "try again in a moment; the operator finds the details in the log";
     // The details are for the operator alone.
-    tracing::warn!("a token cannot be judged: {why}");
-    let happened = "the keys of the authorization server are not known".to_owned();
+    tracing::warn!("unhang cannot check a token: {why}");
+    let happened = "unhang does not have the keys of the authorization server".to_owned();
     put_off(peer, status, happened, hint, KEYS_FIRST_PAUSE)
 }
 
@@ -131,7 +130,7 @@ fn challenge(access: &Access, error: Option<&str>) -> String {
 
 /// Refuses a request of a client that has as many as one client may have.
 pub(super) fn busy(peer: PeerAddress, happened: String, after: Duration) -> Response {
-    put_off(peer, StatusCode::TOO_MANY_REQUESTS, happened, "come back when some have ended", after)
+    put_off(peer, StatusCode::TOO_MANY_REQUESTS, happened, "try again when some have ended", after)
 }
 
 /// An answer that counts for its caller until it is taken or its connection has ended.

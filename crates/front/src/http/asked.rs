@@ -103,26 +103,26 @@ fn differs(
     method: Option<&str>,
     params: Option<Json<'_>>,
 ) -> Option<String> {
-    let Some(revision) = revision else { return Some(format!("there is no {REVISION}")) };
+    let Some(revision) = revision else { return Some(format!("the header {REVISION} is missing")) };
     if let Some(named) = named.filter(|named| *named != revision) {
-        return Some(format!("{REVISION} is `{revision}`, and the body names `{named}`"));
+        return Some(format!("{REVISION} is `{revision}`, but the body names `{named}`"));
     }
     // The specification requires it of requests alone.
     let method = method.filter(|_| is_request)?;
     // An unknown revision is refused as such, whatever else is wrong.
     Revision::of_request(revision)?;
-    let Some(told) = text(headers, METHOD) else { return Some(format!("there is no {METHOD}")) };
+    let Some(told) = text(headers, METHOD) else { return Some(format!("the header {METHOD} is missing")) };
     if told != method {
-        return Some(format!("{METHOD} is `{told}`, and the method `{}`", method.escape_debug()));
+        return Some(format!("{METHOD} is `{told}`, but the method is `{}`", method.escape_debug()));
     }
     let member = subject(method)?;
     // Without the member nothing can differ, and the request is refused for lacking it.
     let about = wire::text_member(params?, member)?;
-    let Some(told) = text(headers, NAME) else { return Some(format!("there is no {NAME}")) };
+    let Some(told) = text(headers, NAME) else { return Some(format!("the header {NAME} is missing")) };
     match decoded(&told) {
         Some(told) if told == about => None,
-        Some(told) => Some(format!("{NAME} is `{}`, and {member} another", told.escape_debug())),
-        None => Some(format!("{NAME} has what no header can have")),
+        Some(told) => Some(format!("{NAME} is `{}`, but {member} is different", told.escape_debug())),
+        None => Some(format!("{NAME} has characters that a header cannot have")),
     }
 }
 

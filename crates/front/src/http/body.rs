@@ -63,8 +63,9 @@ pub(super) async fn whole(
             Err(refusal(http_state, peer, &broken))
         }
         Err(_) => {
-            let happened = format!("the body was not there within {} s", BODY_PATIENCE.as_secs());
-            let hint = "send it at once";
+            let happened =
+                format!("the body of the request did not arrive within {} s", BODY_PATIENCE.as_secs());
+            let hint = "send the whole body at once";
             Err(Box::new(refused(peer, StatusCode::REQUEST_TIMEOUT, FaultKind::Deadline, happened, hint)))
         }
     }
@@ -131,17 +132,17 @@ fn refusal(http_state: &HttpState, peer: PeerAddress, broken: &BodyError) -> Box
         BodyError::TooLarge => {
             let happened =
                 format!("the body is longer than the limit of {} bytes", http_state.limits.max_message);
-            let hint = "send less at once, or raise --max-message";
+            let hint = "send smaller messages, or raise --max-message";
             refused(peer, StatusCode::PAYLOAD_TOO_LARGE, FaultKind::TooLarge, happened, hint)
         }
         BodyError::NoRoom(length) => {
-            let happened = format!("other messages have the memory that a body of {length} bytes needs");
-            let hint = "come back in a moment, or raise message-memory under [http] of unhang.toml";
+            let happened = format!("other messages use the memory that a body of {length} bytes needs");
+            let hint = "try again in a moment, or raise message-memory under [http] of unhang.toml";
             put_off(peer, StatusCode::SERVICE_UNAVAILABLE, happened, hint, ROOM_PATIENCE)
         }
         BodyError::Off(error) => {
             let happened = format!("the body broke off: {error}");
-            let hint = "send it whole";
+            let hint = "send the whole body";
             refused(peer, StatusCode::BAD_REQUEST, FaultKind::InvalidRequest, happened, hint)
         }
     })

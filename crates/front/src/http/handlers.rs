@@ -76,7 +76,7 @@ impl HttpRefusal<'_> {
             evidence: Evidence::default(),
         };
         let (number, kind) = (status.as_u16(), kind.word());
-        tracing::info!(%peer, status = number, kind, "{peer} was refused with {number}: {}", fault.message());
+        tracing::info!(%peer, status = number, kind, "unhang refused a request of {peer} with {number}: {}", fault.message());
         let mut response = (status, [(header::CONTENT_TYPE, JSON)], fault.response(id)).into_response();
         if let Some(after) = retry_after {
             response.headers_mut().insert(header::RETRY_AFTER, after.as_secs().max(1).into());
@@ -147,7 +147,7 @@ pub(super) async fn posted(
     }
     let takes = AcceptHeader::by(&headers);
     if !takes.json && !takes.events {
-        let happened = "the request accepts neither of the types that answers have".to_owned();
+        let happened = "the request does not accept the types of the answers".to_owned();
         let hint = "accept application/json and text/event-stream";
         return refused(peer, StatusCode::NOT_ACCEPTABLE, FaultKind::InvalidRequest, happened, hint);
     }
@@ -166,7 +166,7 @@ pub(super) fn no_json(peer: PeerAddress, headers: &HeaderMap) -> Option<Response
     if kind.split(';').next().unwrap_or_default().trim().eq_ignore_ascii_case(JSON) {
         return None;
     }
-    let happened = format!("a body of the type `{}` came", kind.escape_debug());
+    let happened = format!("the request has a body of the type `{}`", kind.escape_debug());
     let hint = "send one JSON-RPC message as application/json";
     Some(refused(peer, StatusCode::UNSUPPORTED_MEDIA_TYPE, FaultKind::InvalidRequest, happened, hint))
 }
@@ -189,21 +189,23 @@ pub(super) async fn brought(http_state: &Arc<HttpState>, post: Post, asked: Post
             None => no_such_session(peer),
         },
         PostKind::Differs(id, why) => {
-            let hint = "say the same in both";
+            let hint = "put the same value in the header and in the body";
             let (status, kind) = (StatusCode::BAD_REQUEST, FaultKind::HeaderMismatch);
             HttpRefusal { status, kind, id: id.as_ref(), happened: why, hint, retry_after: None }.answer(peer)
         }
         PostKind::Foreign(id, name) => {
-            let happened =
-                format!("{REVISION} names `{}`, which is no revision that we speak", name.escape_debug());
-            let hint = "name the one that `initialize` has come to";
+            let happened = format!(
+                "{REVISION} names the revision `{}`, which unhang does not support",
+                name.escape_debug()
+            );
+            let hint = "name the revision that `initialize` agreed on";
             let (status, kind) = (StatusCode::BAD_REQUEST, FaultKind::InvalidRequest);
             HttpRefusal { status, kind, id: id.as_ref(), happened, hint, retry_after: None }.answer(peer)
         }
         PostKind::Homeless(id) => {
-            let happened = format!("a message of no session came: it has no {SESSION}");
-            let hint = "begin with `initialize`, and send the name of the session from then on; or name the revision 2026-07-28 \
-                        in the headers and the body";
+            let happened = format!("the message belongs to no session: it has no {SESSION}");
+            let hint = "begin with `initialize`, and send the name of the session with each later message; or \
+                name the revision 2026-07-28 in the headers and the body";
             let (status, kind) = (StatusCode::BAD_REQUEST, FaultKind::InvalidRequest);
             HttpRefusal { status, kind, id: id.as_ref(), happened, hint, retry_after: None }.answer(peer)
         }
@@ -216,18 +218,18 @@ pub(super) async fn brought(http_state: &Arc<HttpState>, post: Post, asked: Post
 }
 
 fn no_such_session(peer: PeerAddress) -> Response {
-    let happened = "there is no such session: it has ended, or was never there".to_owned();
+    let happened = "the session does not exist: it has ended, or it never began".to_owned();
     refused(
         peer,
         StatusCode::NOT_FOUND,
         FaultKind::InvalidRequest,
         happened,
-        "begin another with `initialize`",
+        "begin a new session with `initialize`",
     )
 }
 
 pub(super) fn ending(peer: PeerAddress) -> Response {
-    let hint = "ask again in a moment";
+    let hint = "try again in a moment";
     refused(
         peer,
         StatusCode::SERVICE_UNAVAILABLE,
@@ -248,7 +250,7 @@ pub(super) fn too_many(peer: PeerAddress, full: Full, what: &str) -> Response {
     }
     let happened = format!("there are too many {what}");
     let status = StatusCode::SERVICE_UNAVAILABLE;
-    put_off(peer, status, happened, "come back when some have ended", RETRY_MOST)
+    put_off(peer, status, happened, "try again when some have ended", RETRY_MOST)
 }
 
 /// How the codes of errors become statuses.
@@ -385,9 +387,9 @@ async fn roomy(http_state: &HttpState, peer: PeerAddress, answer: Vec<u8>) -> Re
         Ok(Some(room)) => Ok(room.keep(answer)),
         Err(NoRoom) => {
             let happened =
-                format!("other messages have the memory that an answer of {} bytes needs", answer.len());
-            let hint = "what was asked has been done, and its answer is lost; ask again in a moment, or raise message-memory under \
-                        [http] of unhang.toml";
+                format!("other messages use the memory that an answer of {} bytes needs", answer.len());
+            let hint = "the server carried out the request, but its answer is lost; try again in a moment, or \
+                raise message-memory under [http] of unhang.toml";
             let id = answered_id(&answer);
             let (status, kind) = (StatusCode::SERVICE_UNAVAILABLE, FaultKind::Overloaded);
             let refusal = HttpRefusal {
@@ -427,8 +429,8 @@ pub(super) fn no_events(peer: PeerAddress, headers: &HeaderMap) -> Option<Respon
     if AcceptHeader::by(headers).events {
         return None;
     }
-    let happened = "the request does not accept events, which is all that there is to hear".to_owned();
-    let hint = "accept text/event-stream; messages are sent with POST";
+    let happened = "the request does not accept events, and this stream has only events".to_owned();
+    let hint = "accept text/event-stream; send messages with POST";
     Some(refused(peer, StatusCode::NOT_ACCEPTABLE, FaultKind::InvalidRequest, happened, hint))
 }
 
@@ -448,8 +450,8 @@ pub(super) async fn listened(
     };
     let last = headers.get(LAST_EVENT).map(|id| id.to_str().ok().and_then(parse_id));
     let unknown = || {
-        let happened = format!("there is no event of the {LAST_EVENT} that the request names");
-        let hint = "what was asked on that stream is to be asked again";
+        let happened = format!("unhang no longer has the event that {LAST_EVENT} names");
+        let hint = "send the requests of that stream again";
         refused(peer, StatusCode::BAD_REQUEST, FaultKind::InvalidRequest, happened, hint)
     };
     let after = match last {
@@ -500,7 +502,7 @@ fn session_of(
     }
     let Some(name) = text(headers, &SESSION_HEADER) else {
         let happened = format!("the request names no session: it has no {SESSION}");
-        let hint = "begin one with `initialize`";
+        let hint = "begin a session with `initialize`";
         return Err(Box::new(refused(
             peer,
             StatusCode::BAD_REQUEST,
@@ -525,17 +527,17 @@ pub(super) fn wrong_verb(peer: PeerAddress, why: &str, verbs: &'static str, hint
 }
 
 pub(super) async fn no_such_verb(Extension(peer): Extension<PeerAddress>, method: Method) -> Response {
-    let why = format!("{method} means nothing here");
+    let why = format!("{method} is not possible here");
     wrong_verb(peer, &why, "GET, POST, DELETE", "send messages with POST")
 }
 
 pub(super) async fn nowhere(Extension(peer): Extension<PeerAddress>, request: Request) -> Response {
-    let happened = format!("there is nothing at {}", request.uri().path().escape_debug());
+    let happened = format!("the path {} does not exist", request.uri().path().escape_debug());
     let hint = match request.uri().path() {
         old::STREAM | old::MESSAGES => {
             "MCP is at /mcp; the HTTP+SSE of 2024-11-05 is there with --sse, or with `sse = true` under [http] of unhang.toml"
         }
-        _ => "MCP is at /mcp; there are also /health, /ready, /status and /metrics",
+        _ => "MCP is at /mcp; the other paths are /health, /ready, /status and /metrics",
     };
     refused(peer, StatusCode::NOT_FOUND, FaultKind::InvalidRequest, happened, hint)
 }

@@ -87,7 +87,7 @@ impl Collector for Snapshot {
         self.of_requests(&mut page)?;
         let jobs = self.jobs.iter().flatten().map(|(state, count)| ([("state", state.as_str())], *count));
         match &self.jobs {
-            Some(_) => page.gauges("unhang_jobs", "Jobs that are kept, by state.", jobs),
+            Some(_) => page.gauges("unhang_jobs", "Stored jobs, by state.", jobs),
             None => Ok(()),
         }
     }
@@ -98,7 +98,7 @@ impl Snapshot {
         let version = [([("version", env!("CARGO_PKG_VERSION"))], 1)];
         page.gauges("unhang_build_info", "Always 1; the version is a label.", version)?;
         let waiting = self.servers.as_ref().map_or(0, Servers::waiting);
-        let help = "Requests that wait because all servers together have as many as they may.";
+        let help = "Requests that wait because all servers together are at their limit.";
         page.gauge("unhang_requests_waiting", help, wide(waiting))?;
         let uptime = self.uptime.as_secs();
         page.gauge("unhang_uptime_seconds", "Seconds since the start.", uptime)
@@ -138,7 +138,7 @@ impl Snapshot {
         page.counters("unhang_server_starts", help, each(|status| status.starts))?;
         let help = "Ends and failed starts of a server, each counted when it happens.";
         page.counters("unhang_server_failures", help, each(|status| status.failures_total))?;
-        let help = "Lines on a server's stdout that were no messages.";
+        let help = "Lines on a server's stdout that were not messages.";
         page.counters("unhang_junk_lines", help, each(|status| status.junk_lines))?;
         let help = "Requests that a server has not answered.";
         page.gauges("unhang_server_in_flight", help, each(|status| wide(status.in_flight)))?;
@@ -161,9 +161,9 @@ impl Snapshot {
                 ([("server", &**server), ("method", method), ("outcome", outcome)], count)
             })
         });
-        let help = "Requests of clients to a server, by what came of them.";
+        let help = "Requests of clients to a server, by outcome.";
         page.counters("unhang_requests", help, requests)?;
-        let help = "How long these took, waiting for the server to start included.";
+        let help = "Duration of these requests, including the wait for the server to start.";
         let mut encoder =
             page.0.encode_descriptor("unhang_request_duration_seconds", help, None, MetricType::Histogram)?;
         for (server, tally) in &named {

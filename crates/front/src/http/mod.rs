@@ -175,7 +175,7 @@ pub async fn run(spec: HttpSpec, mut stops: mpsc::Receiver<Stop>) -> u8 {
         _panicked = &mut serving => exit::BUG,
     };
     let sessions = http_state.sessions().len();
-    tracing::info!(sessions, "ending: what is in flight gets {DRAIN:?}");
+    tracing::info!(sessions, "ending: the requests in flight get {DRAIN:?}");
     end.send_replace(true);
     let all = async {
         let deadline = Deadline::after(DRAIN + FLUSH_LIMIT);
@@ -336,7 +336,10 @@ impl HttpState {
                 );
             }
             if !strange.is_empty() {
-                tracing::info!(sessions = strange.len(), "ended: whose they are may not come any more");
+                tracing::info!(
+                    sessions = strange.len(),
+                    "ending sessions, because unhang no longer accepts their tokens"
+                );
             }
             for mailbox in strange {
                 // A session with a full mailbox ends when it has read that.

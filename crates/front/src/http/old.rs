@@ -114,8 +114,8 @@ async fn said(
 }
 
 fn no_such_session(peer: PeerAddress) -> Response {
-    let happened = "there is no such session: it has ended with its stream, or was never there".to_owned();
-    let hint = "open another stream with GET /sse, and post where its first event says";
+    let happened = "the session does not exist: it has ended with its stream, or it never began".to_owned();
+    let hint = "open a new stream with GET /sse, and post to the address in its first event";
     refused(peer, StatusCode::NOT_FOUND, FaultKind::InvalidRequest, happened, hint)
 }
 
@@ -125,12 +125,13 @@ async fn no_verb_for_streams(Extension(peer): Extension<PeerAddress>, method: Me
     let status = StatusCode::METHOD_NOT_ALLOWED;
     let (number, kind) = (status.as_u16(), FaultKind::InvalidRequest.word());
     let text = format!(
-        "{method} means nothing here; open a stream with GET, and post where its first event says, or speak Streamable HTTP at /mcp\n"
+        "{method} is not possible here; open a stream with GET, and post to the address in its first \
+         event, or use Streamable HTTP at /mcp\n"
     );
-    tracing::info!(%peer, status = number, kind, "{peer} was refused with {number}: {}", text.trim_end());
+    tracing::info!(%peer, status = number, kind, "unhang refused a request of {peer} with {number}: {}", text.trim_end());
     (status, [(header::ALLOW, "GET")], text).into_response()
 }
 
 async fn no_verb_for_messages(Extension(peer): Extension<PeerAddress>, method: Method) -> Response {
-    wrong_verb(peer, &format!("{method} means nothing here"), "POST", "send messages with POST")
+    wrong_verb(peer, &format!("{method} is not possible here"), "POST", "send messages with POST")
 }

@@ -65,8 +65,8 @@ impl HttpService {
     async fn guarded(&self, from: Origin, request: Request) -> Response {
         let headers = request.headers();
         let Ok(host) = asked_host(request.uri(), headers) else {
-            let happened = "a request with several `Host` came here".to_owned();
-            let hint = "say once which host is asked";
+            let happened = "the request has several `Host` headers".to_owned();
+            let hint = "send one `Host` header";
             let refusal =
                 refused(from.peer, StatusCode::BAD_REQUEST, FaultKind::InvalidRequest, happened, hint);
             return of_stranger(&self.http_state.access_policy().access, refusal);
@@ -77,12 +77,12 @@ impl HttpService {
         let asked = RequestOrigins { host, page, arrived, is_by_tls: from.speaks_tls };
         if !self.http_state.access_policy().hosts.allow(&asked) {
             let happened = format!(
-                "a request for the host `{}`{} came here",
+                "unhang does not accept a request for the host `{}`{}",
                 host.unwrap_or_default().escape_debug(),
                 page.map_or_else(String::new, |page| format!(" from a page of `{}`", page.escape_debug()))
             );
-            let hint = "ask for the address that it listens at, or list the host in allowed-hosts and the origin of the page in \
-                        allowed-origins, under [http] of unhang.toml";
+            let hint = "use the address that unhang listens on, or list the host in allowed-hosts and the origin \
+                of the page in allowed-origins, under [http] of unhang.toml";
             let refusal =
                 refused(from.peer, StatusCode::FORBIDDEN, FaultKind::InvalidRequest, happened, hint);
             return of_stranger(&self.http_state.access_policy().access, refusal);

@@ -544,16 +544,19 @@ impl HttpSession {
     /// Fails the requests in flight, and tells the work behind them to stop.
     fn stop(&mut self, reason: SessionOver) {
         let cause = match reason {
-            SessionOver::Done => "its client has ended it",
-            SessionOver::Idle => "its client was not heard of any more",
+            SessionOver::Done => "its client ended it",
+            SessionOver::Idle => "its client was silent for too long",
             SessionOver::Deaf => "its client does not read",
-            SessionOver::Revoked => "its token is not accepted any more",
+            SessionOver::Revoked => "unhang no longer accepts its token",
         };
         let waiting = self.effects.held.bytes();
         if reason == SessionOver::Deaf {
             add_one(&self.work.tally().deaf);
             let session = self.name.as_str();
-            tracing::warn!(session, "the session {session} is closed with {waiting} bytes waiting: {cause}");
+            tracing::warn!(
+                session,
+                "unhang closes the session {session} with {waiting} bytes waiting: {cause}"
+            );
         } else if !self.effects.is_alone() {
             let session = self.name.as_str();
             tracing::info!(session, "the session {session} ends: {cause}");

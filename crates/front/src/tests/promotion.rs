@@ -325,7 +325,7 @@ fn a_task_that_was_cancelled_has_an_error_with_all_that_is_known() {
         TaskTold { report: report(|record| record.end(&ending)), answer: None, inputs: Vec::new() };
     let about = format!(r#"{{"taskId":"{ID}"}}"#);
     let told = told(&mut front, 1, "tasks/result", &about, &TasksTold::One(Box::new(cancelled)));
-    let (error, hint) = (&told["error"], "call it again if it is still wanted");
+    let (error, hint) = (&told["error"], "call it again if you still need the result");
     assert_eq!(error["code"], -31009, "{told}");
     assert_eq!(error["message"], format!("`srv__now` has no result: cancelled after 48s; {hint}"), "{told}");
     assert_eq!(
@@ -491,7 +491,7 @@ fn a_call_of_which_no_job_can_be_made_ends_at_its_limit_with_the_reason() {
     let answer = front.received().remove(0);
     assert_eq!((&answer["id"], &answer["error"]["code"]), (&json!(1), &json!(-31001)));
     let message = answer["error"]["message"].as_str().expect("text");
-    assert!(message.contains("no job could be made of the call: the data folder is gone"), "{message}");
+    assert!(message.contains("the call could not become a job: the data folder is gone"), "{message}");
     assert!(!front.mcp_session.not_promoted(key, String::new()), "nobody waits any more");
 }
 

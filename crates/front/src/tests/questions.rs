@@ -83,7 +83,7 @@ fn a_client_is_asked_nothing_that_it_has_not_offered() {
     }
     asks(&mut front, key + 1, 9, "elicitation/create", None);
     let (_, replied) = reply(&mut front);
-    assert!(replied.expect_err("no such call").1.contains("nobody waits"));
+    assert!(replied.expect_err("no such call").1.contains("no longer waits"));
     assert!(front.received().is_empty());
 }
 

@@ -224,11 +224,11 @@ fn prompts_resources_and_completions_go_to_whose_they_are() {
     }
     for (method, params, code, words) in [
         ("prompts/get", r#"{"name":"hello"}"#, -32602, "there is no prompt `hello`"),
-        ("prompts/get", "{}", -32602, "names nothing in params.name"),
+        ("prompts/get", "{}", -32602, "has no name in params.name"),
         ("resources/read", r#"{"uri":"nobody:1"}"#, -32002, "there is no resource `nobody:1`"),
         ("completion/complete", r#"{"ref":{"type":"ref/prompt"}}"#, -32602, "params.ref.name"),
         ("tools/call", r#"{"name":"srv_now"}"#, -32602, "there is no tool `srv_now`"),
-        ("tasks/list", "{}", -32601, "no method"),
+        ("tasks/list", "{}", -32601, "does not offer the method"),
     ] {
         ask(&mut front, 9, method, params);
         let error = front.heard_fault(9, code);
@@ -315,7 +315,7 @@ fn what_nobody_has_yet_waits_for_whoever_may_have_it() {
     ask(&mut front, 1, "prompts/get", r#"{"name":"srv__nobodys"}"#);
     front.wait(seconds(31));
     let fault = front.heard_fault(1, -31001);
-    assert!(fault.to_string().contains("still being started"), "{fault}");
+    assert!(fault.to_string().contains("still starting"), "{fault}");
 }
 
 #[test]
@@ -352,9 +352,9 @@ fn each_client_is_told_in_its_own_era() {
 fn a_result_that_is_not_complete_is_not_taken_for_one() {
     let mut front = fronted(known(&[TOOL], true));
     for (result, why) in [
-        (r#"{"resultType":"task","taskId":"t"}"#, "a task, which nobody had declared"),
+        (r#"{"resultType":"task","taskId":"t"}"#, "a task, but the request declared"),
         (r#"{"resultType":"later"}"#, "not complete"),
-        ("[]", "no object"),
+        ("[]", "not an object"),
     ] {
         ask(&mut front, 1, "tools/call", r#"{"name":"srv__now"}"#);
         let (key, _) = asked(&mut front);

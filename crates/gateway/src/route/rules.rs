@@ -21,7 +21,7 @@ pub struct Glob(Pattern);
 
 /// Why a text is not a [`Glob`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{pattern}` is no pattern: {reason} at its character {character}")]
+#[error("`{pattern}` is not a pattern: {reason} at its character {character}")]
 pub struct NoGlob {
     /// The text.
     pub pattern: String,
@@ -122,14 +122,15 @@ impl ToolRules {
         let names: Vec<String> = listed.iter().filter_map(|item| name(item)).collect();
         let globs = |key, globs: &[Glob]| {
             let idle = globs.iter().filter(|glob| !names.iter().any(|name| glob.fits(name)));
-            let told = idle.map(|glob| (format!("`{glob}` in `{key}`"), "none of its tools fits".to_owned()));
+            let told = idle
+                .map(|glob| (format!("`{glob}` in `{key}`"), "it matches no tool of the server".to_owned()));
             told.collect::<Vec<_>>()
         };
         let mut told = globs("allow", self.allow.as_deref().unwrap_or_default());
         told.extend(globs("deny", &self.deny));
         told.extend(self.tools.keys().filter(|tool| !names.contains(tool)).map(|tool| {
             let meant = did_you_mean(tool, names.iter().map(String::as_str));
-            (format!("`{tool}` in `tools`"), format!("it has no such tool{meant}"))
+            (format!("`{tool}` in `tools`"), format!("the server has no such tool{meant}"))
         }));
         told
     }
@@ -194,7 +195,7 @@ mod tests {
         for (text, character) in [("a[", 2), ("x***", 4), ("a**b", 1)] {
             let error = text.parse::<Glob>().expect_err(text);
             let told = error.to_string();
-            assert!(told.starts_with(&format!("`{text}` is no pattern: ")), "{told}");
+            assert!(told.starts_with(&format!("`{text}` is not a pattern: ")), "{told}");
             assert_eq!(error.character, character, "{told}");
         }
     }
@@ -245,9 +246,9 @@ mod tests {
         assert_eq!(
             told,
             [
-                "`raed_*` in `allow`: none of its tools fits",
-                "`write_*` in `deny`: none of its tools fits",
-                "`raed_b` in `tools`: it has no such tool; did you mean `read_b`?",
+                "`raed_*` in `allow`: it matches no tool of the server",
+                "`write_*` in `deny`: it matches no tool of the server",
+                "`raed_b` in `tools`: the server has no such tool; did you mean `read_b`?",
             ]
         );
         assert_eq!(ToolRules::default().without_effect(&[]), []);

@@ -172,7 +172,7 @@ fn a_job_server_that_does_not_open_keeps_nobody_waiting_and_nothing_piles_up_for
     assert!(guarded.received().is_empty(), "it has a limit of its own");
     guarded.wait(seconds(1));
     let error = guarded.heard_fault(7, -31001);
-    assert!(error["message"].as_str().is_some_and(|text| text.contains("folder of jobs")), "{error}");
+    assert!(error["message"].as_str().is_some_and(|text| text.contains("data folder")), "{error}");
     assert_eq!(guarded.asked_of_the_job_server()[0]["params"]["requestId"], 7, "nobody waits there either");
     // The id is free.
     guarded.client(ASKED);

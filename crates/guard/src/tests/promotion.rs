@@ -331,7 +331,7 @@ fn a_call_that_cannot_be_the_task_that_was_asked_for_is_refused_and_its_server_n
     let received = guarded.received();
     assert_eq!((received.len(), &received[0]["error"]["code"]), (1, &(-31005).into()), "once: {received:?}");
     let words = received[0]["error"]["message"].to_string();
-    assert!(words.contains("`t` was not called") && words.contains("the disk is full"), "{words}");
+    assert!(words.contains("unhang did not call `t`") && words.contains("the disk is full"), "{words}");
     assert_eq!(guarded.said(), Vec::<Value>::new());
     // What is slow, but has not asked for one, stays what it was.
     guarded.call(2);

@@ -174,8 +174,10 @@ impl CallEnd {
                 work.replace(RESULT, result.as_bytes())?;
                 match is_error {
                     false => EndRecord::without_run(JobEnd::Completed),
-                    true => EndRecord::without_run(JobEnd::Failed)
-                        .because(EndReason::ToolError, "the tool says that it failed; its answer says why"),
+                    true => EndRecord::without_run(JobEnd::Failed).because(
+                        EndReason::ToolError,
+                        "the tool answered with an error; its answer has the reason",
+                    ),
                 }
             }
             CallEnd::Failed { reason, detail, error } => {

@@ -130,7 +130,7 @@ pub(super) fn cancel_unopened(root: &Path, id: JobId, cause: &str) -> Option<Job
 fn leave_wish(folder: &JobFolder) -> Result<(), FileError> {
     match folder.make_if_missing(CANCEL) {
         Err(error) if error.is_for_lack_of_room() && signal_shim(folder, Signal::TERM) => {
-            tracing::warn!("{error}; its supervisor was told by a signal alone");
+            tracing::warn!("{error}; unhang told its supervisor by a signal alone");
             Ok(())
         }
         made => made,

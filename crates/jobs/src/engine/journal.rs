@@ -89,7 +89,7 @@ impl LogWriter {
         let length = u64::try_from(text.len()).unwrap_or(u64::MAX);
         let is_last = length >= self.room;
         if is_last {
-            text = b"(the log is full; what follows is not kept)\n".to_vec();
+            text = b"(the log is full; unhang drops the rest)\n".to_vec();
         }
         match self.journal.0.try_send(Order::Write(Arc::clone(&self.path), text)) {
             Ok(()) => {
@@ -133,6 +133,6 @@ mod tests {
         }
         pen.finish().await;
         let text = fs::read_to_string(&path).unwrap();
-        assert_eq!(text, "one  two\nthree\n(the log is full; what follows is not kept)\n");
+        assert_eq!(text, "one  two\nthree\n(the log is full; unhang drops the rest)\n");
     }
 }

@@ -135,7 +135,7 @@ impl MaintenanceRounds {
                 Err(error) => {
                     let text = error.to_string();
                     if self.last_error.as_ref() != Some(&text) {
-                        tracing::warn!("the jobs cannot be looked after: {text}");
+                        tracing::warn!("unhang cannot supervise the jobs: {text}");
                     }
                     self.last_error = Some(text);
                 }
@@ -185,7 +185,10 @@ impl MaintenanceRounds {
         let (revision, removals) = self.store.read(store::counters)?;
         if self.replaced != self.store.replaced() {
             let database = self.inner.data.database();
-            tracing::warn!("the database {} was replaced; going on with the new one", database.display());
+            tracing::warn!(
+                "the database {} was replaced; unhang continues with the new one",
+                database.display()
+            );
             self.replaced = self.store.replaced();
             self.writes = watch_writes(&self.inner.data);
             self.removals = NEVER;

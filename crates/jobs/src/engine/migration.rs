@@ -47,7 +47,7 @@ fn is_done(folder: &JobFolder) -> bool {
     match folder.move_work() {
         Ok(()) => true,
         Err(error) => {
-            tracing::warn!("the files of an older job stay where they are: {error}");
+            tracing::warn!("unhang cannot move the files of an older job: {error}");
             false
         }
     }

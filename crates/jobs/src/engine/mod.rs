@@ -107,7 +107,9 @@ impl Engine {
         let OpenedFolder { data, starter, store, opened } = OpenedFolder::open(&options.folder)?;
         let ((writing, _), (keeping, _)) = (Store::open(&data)?, Store::open(&data)?);
         let announced = limits::announce(&data, options.told()).unwrap_or_else(|error| {
-            tracing::warn!("others who use this folder do not hear of our limits: {error}");
+            tracing::warn!(
+                "unhang cannot share its limits with the other processes on this data folder: {error}"
+            );
             None
         });
         let inner = Arc::new(EngineState::new(options, data, starter, store));

@@ -48,13 +48,13 @@ impl OpenedFolder {
             Ok(replayed) => opened.replayed = replayed,
             Err(error) if error.is_of_files() => {
                 // The next process that writes to the state tries again.
-                tracing::warn!("results cannot be brought to the state yet: {error}");
+                tracing::warn!("unhang cannot write results to the state yet: {error}");
             }
             Err(error) => return Err(error),
         }
         if let Err(error) = store.restore_files(&starter.boot_id) {
             // The maintenance thread tries again, and says so of every job that waits.
-            tracing::warn!("what queued jobs need cannot be written anew after the boot: {error}");
+            tracing::warn!("unhang cannot write the files of queued jobs again after the boot: {error}");
         }
         Ok(Self { data, starter, store, opened })
     }

@@ -63,7 +63,7 @@ impl PruneSchedule {
                 false => expired.left,
             };
             for (folder, reason) in left {
-                tracing::warn!("{} was left as it is: {reason}", folder.display());
+                tracing::warn!("unhang leaves {} as it is: {reason}", folder.display());
             }
         }
         if !migration::round(inner, store, WaitLimit::after(SLICE))? {
@@ -108,8 +108,8 @@ fn is_trusted(store: &mut Store, retention: Duration) -> Result<bool, JobError> 
     }
     if let ClockTrust::Lost(by) = trust {
         tracing::warn!(
-            "the clock was set forward by {} s: ended jobs are kept for {} s from now on, so that none is removed too early; \
-             `unhang job prune` removes them all the same",
+            "the clock was set forward by {} s: unhang keeps ended jobs for {} s from now on, so that it \
+             removes no job too early; `unhang job prune` still removes them",
             by.as_secs(),
             retention.as_secs()
         );

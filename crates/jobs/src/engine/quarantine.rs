@@ -128,7 +128,7 @@ fn take_lock(folder: &JobFolder) -> Result<Option<Lock>, FileError> {
 
 fn judge(folder: &JobFolder, id: JobId, limit: JobTimestamp) -> Result<Orphan, FileError> {
     if folder.is_something_else() {
-        return Ok(Orphan::Damaged("it is no folder".to_owned()));
+        return Ok(Orphan::Damaged("it is not a folder".to_owned()));
     }
     // If the lock itself is damaged, the supervisor's record of itself tells whether it lives.
     let run: Option<RunRecord> = folder.read(RUN).ok().flatten();
@@ -149,13 +149,13 @@ fn of(folder: &JobFolder, record: &JobRecord, limit: JobTimestamp) -> Orphan {
     match &record.ending {
         Some(ending) if ending.completed_at < limit => Orphan::Nobodys,
         Some(_) => {
-            Orphan::Job("it has ended, and the database does not know it; `unhang job rebuild` takes it in")
+            Orphan::Job("it has ended, and the database does not know it; `unhang job rebuild` adds it")
         }
         // The copy of the record is made after the job was accepted.
         None if !folder.has(RECORD) && !folder.has(RUN) => Orphan::Nobodys,
-        None => Orphan::Job(
-            "it has not ended, and the database does not know it; `unhang job rebuild` takes it in",
-        ),
+        None => {
+            Orphan::Job("it has not ended, and the database does not know it; `unhang job rebuild` adds it")
+        }
     }
 }
 
@@ -167,7 +167,7 @@ fn move_away(data: &DataFolder, folder: &JobFolder, id: JobId) -> Result<PathBuf
     }
     fs::rename(folder.path(), &target)
         .map_err(|error| FileError::system("cannot move to quarantine", folder.path(), error))?;
-    tracing::warn!("{} was moved to {}", folder.path().display(), target.display());
+    tracing::warn!("unhang moved {} to {}", folder.path().display(), target.display());
     Ok(target)
 }
 
@@ -189,8 +189,8 @@ fn reason(path: &Path) -> String {
     let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     let id = name.split('-').next().unwrap_or_default().parse::<JobId>();
     match id.map(|id| look_into(&folder, id)) {
-        _ if folder.is_something_else() => "it is no folder".to_owned(),
+        _ if folder.is_something_else() => "it is not a folder".to_owned(),
         Ok(Err(error)) => error.to_string(),
-        _ => "it can be read now: move it back, and `unhang job rebuild` takes it in".to_owned(),
+        _ => "unhang can read it now: move it back, and `unhang job rebuild` adds it".to_owned(),
     }
 }

@@ -109,7 +109,7 @@ impl EngineState {
         if self.memory.set_trouble(id, trouble.clone())
             && let Some(trouble) = trouble
         {
-            tracing::warn!("job {id} cannot be looked after: {trouble}");
+            tracing::warn!("unhang cannot supervise job {id}: {trouble}");
         }
     }
 

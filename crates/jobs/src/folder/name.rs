@@ -27,7 +27,8 @@ pub struct InputName(OsString);
 /// The error for a text that cannot be the name of a file in a job's folder.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "`{0}` cannot be a file of a job: a name has 1 to {LONGEST_NAME} bytes, no `/` and no zero byte, and is none of ., .., {ours}",
+    "`{0}` cannot be a file of a job: a name has 1 to {LONGEST_NAME} bytes, no `/` and no zero byte, and \
+     is not one of ., .., {ours}",
     ours = OURS.join(", ")
 )]
 pub struct NotAFileName(String);

@@ -16,7 +16,8 @@ use crate::folder::FileError;
 #[non_exhaustive]
 pub enum StoreError {
     /// The file is no longer a database, or not one of unhang.
-    #[error("the database {} is damaged ({detail}); `unhang job rebuild` makes it anew from the job folders", path.display())]
+    #[error("the database {} is damaged ({detail}); `unhang job rebuild` creates it again from the job \
+        folders", path.display())]
     Damaged {
         /// The database file.
         path: PathBuf,
@@ -36,7 +37,8 @@ pub enum StoreError {
     },
     /// The database has a record of a kind that this unhang does not know.
     #[error(
-        "a record in the database {} cannot be read ({detail}); where a newer unhang wrote it, use that one to see it",
+        "a record in the database {} cannot be read ({detail}); if a newer unhang wrote it, use the \
+         newer unhang",
         path.display()
     )]
     UnknownRecord {
@@ -47,8 +49,8 @@ pub enum StoreError {
     },
     /// The data folder lies on a file system on which it cannot be shared safely.
     #[error(
-        "the data folder {} lies on {system}, a network file system: locks and shared memory, which keep jobs from being lost or run \
-         twice, do not hold there; set UNHANG_HOME to a folder on a local disk",
+        "the data folder {} lies on {system}, a network file system: locks and shared memory do not work \
+         there, so jobs could be lost or run twice; set UNHANG_HOME to a folder on a local disk",
         path.display()
     )]
     OnNetwork {
@@ -58,7 +60,7 @@ pub enum StoreError {
         system: &'static str,
     },
     /// Other processes have kept the database busy for too long.
-    #[error("the database {} was busy for {} s; another unhang or a slow disk holds it, try again", path.display(), PATIENCE.as_secs())]
+    #[error("the database {} was busy for {} s; another unhang or a slow disk holds it; try again", path.display(), PATIENCE.as_secs())]
     Busy {
         /// The database file.
         path: PathBuf,
@@ -73,7 +75,8 @@ pub enum StoreError {
     },
     /// Somebody has put another database in the place of this one.
     #[error(
-        "the database {} was replaced while this was written: look whether it was done, and do it again if it was not",
+        "the database {} was replaced during the write: check whether the change was made, and repeat it \
+         if it was not",
         path.display()
     )]
     Replaced {
@@ -120,18 +123,19 @@ pub(super) fn explain(path: &Path, error: &rusqlite::Error) -> StoreError {
 }
 
 /// Advice about an error that has to do with the disk, or with files that somebody changes meanwhile.
-const IO_HINT: &str = "; try again, and if it stays so, `unhang job rebuild` makes the database anew from the folders of the jobs";
+const IO_HINT: &str = "; try again, and if the error stays, `unhang job rebuild` creates the database again from the job \
+    folders";
 
 /// Fails if a thing lies in the place of the database and is not a plain file.
 pub(super) fn check_plain(path: &Path) -> Result<(), StoreError> {
     let what = match path.metadata() {
         Ok(found) if found.is_file() => return Ok(()),
-        Ok(_) => "what lies there is no plain file",
-        Err(_) if path.symlink_metadata().is_ok() => "what lies there is a link that leads nowhere",
+        Ok(_) => "it is not a regular file",
+        Err(_) if path.symlink_metadata().is_ok() => "it is a link to a file that does not exist",
         Err(_) => return Ok(()),
     };
     let detail = format!(
-        "{what}; move it away, and `unhang job rebuild` makes the database anew from the folders of the jobs"
+        "{what}; move it away, and `unhang job rebuild` creates the database again from the job folders"
     );
     Err(StoreError::Failed { path: path.to_owned(), detail })
 }

@@ -169,7 +169,7 @@ fn check_format(folder: &JobFolder, name: &str) -> Result<(), FileError> {
 
 fn read(folder: &JobFolder, id: JobId) -> Result<Option<ScannedJob>, FileError> {
     if folder.is_something_else() {
-        return Err(FileError::damaged(folder.path(), "it is no folder"));
+        return Err(FileError::damaged(folder.path(), "it is not a folder"));
     }
     [EXIT, RECORD, LAUNCH, RUN].into_iter().try_for_each(|name| check_format(folder, name))?;
     let ending: Result<Option<EndRecord>, FileError> = folder.read(EXIT);
@@ -189,7 +189,7 @@ fn read(folder: &JobFolder, id: JobId) -> Result<Option<ScannedJob>, FileError> 
             return match left {
                 None => Ok(None),
                 Some(left) => {
-                    let text = format!("there is {left}, and neither {RECORD} nor {LAUNCH}");
+                    let text = format!("it has {left}, but neither {RECORD} nor {LAUNCH}");
                     Err(FileError::damaged(folder.path(), text))
                 }
             };
@@ -218,7 +218,7 @@ fn read(folder: &JobFolder, id: JobId) -> Result<Option<ScannedJob>, FileError> 
             true => JobState::Starting,
             false if folder.has(LAUNCH) => JobState::Queued,
             false => {
-                let detail = format!("its {LAUNCH} is missing, so that nobody knows what to start");
+                let detail = format!("its {LAUNCH} is missing, so unhang does not know the command");
                 record.end(&EndRecord::without_run(JobEnd::Lost).because(EndReason::RecordDamaged, detail));
                 record.status
             }

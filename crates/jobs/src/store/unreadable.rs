@@ -17,7 +17,8 @@ pub(super) fn passed_over(row: &Row<'_>, error: &rusqlite::Error) {
     let mut told = TOLD.lock().unwrap_or_else(PoisonError::into_inner);
     if told.len() < MOST_TOLD && told.insert(id.clone()) {
         tracing::warn!(
-            "job {id} is left out: its record cannot be read ({error}); where a newer unhang wrote it, use that one to see it"
+            "unhang leaves out job {id}: it cannot read the record ({error}); if a newer unhang wrote \
+             it, use the newer unhang"
         );
     }
 }

@@ -106,7 +106,7 @@ async fn a_call_has_failed_when_the_process_that_waited_for_it_was_killed() {
     let status = bench.end(id).await;
     assert_eq!((status.record.status, reason(&status)), (JobState::Failed, Some(EndReason::UnhangEnded)));
     let detail = status.record.ending.unwrap().detail.unwrap();
-    assert!(detail.contains("look before calling it again"), "{detail}");
+    assert!(detail.contains("check before you repeat it"), "{detail}");
 }
 
 #[tokio::test]

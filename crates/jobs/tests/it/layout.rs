@@ -57,7 +57,7 @@ async fn f_02_a_link_in_the_place_of_the_works_folder_is_not_followed() {
     let results = Some(FileName::new("results.json").unwrap());
     let id = bench.submit_with(&script, |job| job.results = results).await;
     let ending = bench.end(id).await.record.ending.unwrap();
-    assert!(ending.detail.as_ref().is_some_and(|detail| detail.contains("no folder")), "{ending:?}");
+    assert!(ending.detail.as_ref().is_some_and(|detail| detail.contains("not a folder")), "{ending:?}");
     bench.engine.remove(id).await.unwrap();
     assert!(elsewhere.join("results.json").exists());
 }

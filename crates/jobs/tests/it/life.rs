@@ -317,7 +317,7 @@ async fn j_139_the_result_is_in_the_state_when_the_job_is_completed() {
     let id = bench.submit_with(script, with("/nothing")).await;
     let status = bench.end(id).await;
     assert_eq!((status.record.status, status.record.state_applied), (JobState::Completed, Some(false)));
-    assert!(status.record.state_reason.unwrap().contains("finds nothing"));
+    assert!(status.record.state_reason.unwrap().contains("matches nothing"));
     assert_eq!(bench.engine.document(field).await.unwrap().unwrap().value, document.value);
 }
 

@@ -48,7 +48,7 @@ async fn a_link_in_the_place_of_a_folder_leads_nothing_out_of_the_data_folder() 
     let record = bench.end(id).await.record;
     assert_eq!(record.status, JobState::Lost);
     assert!(
-        record.ending.unwrap().detail.unwrap().contains("something else lies in the place of its folder")
+        record.ending.unwrap().detail.unwrap().contains("something other than its folder is at the path")
     );
     assert_eq!(fs::read_dir(outside.path()).unwrap().count(), 0);
 }
@@ -254,6 +254,6 @@ async fn what_lies_in_the_place_of_the_database_and_is_no_file_is_named() {
             _ => symlink("/nowhere/at-all", &path).unwrap(),
         }
         let error = Engine::open(options(folder.path(), "none")).unwrap_err().to_string();
-        assert!(error.contains("what lies there is") && error.contains("move it away"), "{what}: {error}");
+        assert!(error.contains("it is ") && error.contains("move it away"), "{what}: {error}");
     }
 }

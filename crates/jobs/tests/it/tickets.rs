@@ -69,7 +69,7 @@ async fn a_call_that_nobody_takes_up_has_failed_when_its_time_is_over() {
     let status = bench.end(id).await;
     assert_eq!(status.record.status, JobState::Failed);
     assert_eq!(status.record.ending.as_ref().unwrap().reason, Some(EndReason::Timeout));
-    for words in ["none that has this server asked for it", "`srv`", "look before calling it again"] {
+    for words in ["no process with this server asked for it", "`srv`", "check before you repeat it"] {
         assert!(detail(&status).contains(words), "{}", detail(&status));
     }
     assert!(left(&bench).is_empty() && bench.engine.take_up(id).await.unwrap().is_none());

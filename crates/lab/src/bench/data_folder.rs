@@ -20,7 +20,7 @@ pub(super) fn in_data_folder<T>(
 ) -> Result<T, u8> {
     let usual = || env::home_dir().map(|home| home.join(".local/state/unhang"));
     let Some(folder) = home.map(Path::to_owned).or_else(usual) else {
-        output::error(&format!("{what} need a folder for their data"), Some("name one with --home"));
+        output::error(&format!("{what} need a data folder"), Some("name one with --home"));
         return Err(exit::USAGE);
     };
     // The measure is the delay of an answer, and not the delay until this client, between the jobs, gets to see it.
@@ -33,8 +33,7 @@ pub(super) fn in_data_folder<T>(
             u8::try_from(128 + interrupted.signal).unwrap_or(exit::INTERRUPTED)
         }
         JobLoadError::Failed(error) => {
-            let hint =
-                format!("the data of the run lay in {}; see whether its disk is well", folder.display());
+            let hint = format!("the data of the run was in {}; check its disk", folder.display());
             output::error(&format!("{what} could not be measured: {error}"), Some(&hint));
             exit::UNREACHABLE
         }

@@ -29,15 +29,15 @@ use report::MeasuredPart;
 pub(crate) fn run(bench: &BenchArguments) -> ExitCode {
     let is_wanted = |part| bench.only.is_none_or(|only| only == part);
     if !is_wanted(BenchPart::Wrap) && !bench.peer.is_empty() {
-        output::error("a --peer is measured beside `unhang wrap`, which --only leaves out", None);
+        output::error("--peer needs the part `wrap`, which --only leaves out", None);
         return ExitCode::from(exit::USAGE);
     }
     if !is_wanted(BenchPart::Jobs) && !bench.job_peer.is_empty() {
-        output::error("a --job-peer is measured beside the jobs, which --only leaves out", None);
+        output::error("--job-peer needs the part `jobs`, which --only leaves out", None);
         return ExitCode::from(exit::USAGE);
     }
     if !is_wanted(BenchPart::Gateway) && bench.nginx.is_some() {
-        output::error("an --nginx is measured beside the gateway, which --only leaves out", None);
+        output::error("--nginx needs the part `gateway`, which --only leaves out", None);
         return ExitCode::from(exit::USAGE);
     }
     let programs = match MeasuredPrograms::find(&bench.product, MeasuredQuality::Cost) {

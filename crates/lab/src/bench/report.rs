@@ -72,7 +72,7 @@ impl MeasuredPart {
         let missed: Vec<String> =
             self.bars.iter().filter(|bar| !bar.met).map(|bar| format!("\n  {bar}")).collect();
         let verdict = if self.bars.is_empty() {
-            "No bar was held against it.".to_owned()
+            "The run had no bar.".to_owned()
         } else if missed.is_empty() {
             "Every bar is met.".to_owned()
         } else {
@@ -115,7 +115,7 @@ pub(super) fn json(parts: &[MeasuredPart]) -> String {
 pub(super) fn text(parts: &[MeasuredPart]) -> String {
     let mut parts: Vec<String> = parts.iter().map(MeasuredPart::text).collect();
     if cfg!(debug_assertions) {
-        parts.push("This is a debug build: its figures mean nothing.\n".to_owned());
+        parts.push("This is a debug build: its figures have no meaning.\n".to_owned());
     }
     parts.join("\n")
 }

@@ -16,13 +16,13 @@ const HELP: &str = "Run one of the bundled servers and clients that misbehave
 Usage: unhang-lab zoo NAME [ARGUMENTS...]
        unhang-lab zoo run [OPTIONS] [-- WRAPPER...]
 
-  NAME      a program: it misbehaves in its own way, on stdin and stdout
-  run       score a wrapper on all of them; `unhang-lab zoo run --help` says more
-  --list    list the programs (also without any word)
-  --page    the same as a page of Markdown
-  --help    this help
+  NAME      run a program that misbehaves in its own way, on stdin and stdout
+  run       score a wrapper on all programs; see `unhang-lab zoo run --help`
+  --list    list the programs (also without arguments)
+  --page    print the list as a page of Markdown
+  --help    print this help
 
-Exit codes: 0 done; 2 wrong usage; a program ends as it likes.
+Exit codes: 0 done; 2 wrong usage; a program has its own exit codes.
 ";
 
 /// Runs the faulty server, runs the corpus, or lists the faulty servers.

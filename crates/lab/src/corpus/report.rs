@@ -63,7 +63,7 @@ impl CorpusReport {
         verdicts
             .filter(differs)
             .map(|(contender, case, verdict)| {
-                let what = reason(verdict).unwrap_or_else(|| "kept, and ought to be broken".to_owned());
+                let what = reason(verdict).unwrap_or_else(|| "kept, but a break was expected".to_owned());
                 format!("{}, {}: {what}", contender.name, case.name)
             })
             .collect()
@@ -84,7 +84,7 @@ impl CorpusReport {
         } else {
             let surprises = self.surprises();
             if !surprises.is_empty() {
-                let _infallible = writeln!(text, "Not as it ought to be:\n  {}\n", surprises.join("\n  "));
+                let _infallible = writeln!(text, "Not as expected:\n  {}\n", surprises.join("\n  "));
             }
         }
         let summary: Vec<_> = self
@@ -193,7 +193,7 @@ pub(super) fn list(cases: &[(u8, &'static Case)]) -> String {
         };
         table.add_row([&promise.to_string(), case.name, case.demands, contenders]);
     }
-    format!("{table}\n\nKept by: who of `{BARE}` and `{PUMP}` keeps it, doing nothing for it.\n")
+    format!("{table}\n\nKept by: which of `{BARE}` and `{PUMP}` keeps it, doing nothing for it.\n")
 }
 
 /// Makes an empty table. It has no lines between the rows, because there are many, and each is short.

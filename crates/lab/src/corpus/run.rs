@@ -84,7 +84,7 @@ fn choose(arguments: &ZooRun) -> Result<Vec<(u8, &'static Case)>, String> {
             && (arguments.promise.is_empty() || arguments.promise.contains(promise))
     };
     let chosen: Vec<_> = corpus::cases().filter(is_chosen).collect();
-    if chosen.is_empty() { Err("none of these cases is of these promises".to_owned()) } else { Ok(chosen) }
+    if chosen.is_empty() { Err("no chosen case belongs to these promises".to_owned()) } else { Ok(chosen) }
 }
 
 /// Returns the wrapper that was given, or else the three contenders for which the score is always shown.
@@ -131,7 +131,7 @@ fn conclude(report: &CorpusReport, arguments: &ZooRun) -> ExitCode {
     if arguments.check {
         let count = report.surprises().len();
         if count > 0 {
-            output::error(&format!("not as it ought to be: {count} of the verdicts"), None);
+            output::error(&format!("not as expected: {count} of the verdicts"), None);
             return ExitCode::from(exit::FAILED);
         }
     }

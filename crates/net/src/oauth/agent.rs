@@ -155,6 +155,6 @@ mod tests {
     fn nobody_says_how_to_log_in() {
         let nobody = NoAgent { server: "search".to_owned() };
         let error = nobody.redirect_uri().expect_err("nobody is there");
-        assert_eq!(error.to_string(), "search wants you to be logged in: run `unhang login search`");
+        assert_eq!(error.to_string(), "search requires a login: run `unhang login search`");
     }
 }

@@ -419,7 +419,7 @@ impl AuthorizationState {
             .body(r#"{"jsonrpc":"2.0","id":0,"method":"ping"}"#)
             .build()
             .map_err(|error| AuthorizationError::System {
-                what: "the server cannot be asked",
+                what: "the request cannot be sent to the server",
                 why: error.without_url().to_string(),
             })?;
         let answer = requests.send(request).await?;

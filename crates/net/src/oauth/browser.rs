@@ -49,7 +49,7 @@ impl<Show: Fn(&str) + Send + Sync> Browser<Show> {
     /// Fails with [`AuthorizationError::System`] if no port is to be had.
     pub async fn new(limit: Duration, show: Show) -> Result<Self, AuthorizationError> {
         let system = |error: std::io::Error| AuthorizationError::System {
-            what: "there is no port on 127.0.0.1 for the browser to come back to",
+            what: "there is no port on 127.0.0.1 for the browser to return to",
             why: error.to_string(),
         };
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.map_err(system)?;
@@ -116,8 +116,10 @@ async fn exchange(mut stream: TcpStream, state: &str) -> Option<Redirect> {
     let redirect = redirect_in(&head);
     let is_ours = redirect.as_ref().is_some_and(|redirect| redirect.state.as_deref() == Some(state));
     let (status, text) = match &redirect {
-        Some(_) if !is_ours => ("400 Bad Request", "This is no answer to the login that unhang waits for."),
-        None => ("404 Not Found", "There is nothing here."),
+        Some(_) if !is_ours => {
+            ("400 Bad Request", "This request does not belong to the login that unhang waits for.")
+        }
+        None => ("404 Not Found", "This page does not exist."),
         Some(Redirect { code: None, .. }) => {
             ("200 OK", "The login was refused. You can close this page; unhang says why.")
         }

@@ -17,21 +17,22 @@ const MAX_TOLD: usize = 300;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AuthorizationError {
     /// A person is needed, and none is there.
-    #[error("{server} wants you to be logged in: run `unhang login {server}`")]
+    #[error("{server} requires a login: run `unhang login {server}`")]
     LoginNeeded {
         /// The server's name.
         server: String,
     },
     /// The server does not say anywhere who gives tokens for it.
     #[error(
-        "{server} does not say who gives tokens for it: it has no OAuth metadata; give it a token as `headers` in the file, or with `--header` on the command line"
+        "{server} does not name an authorization server, because it has no OAuth metadata; give it a \
+         token as `headers` in the file, or with `--header` on the command line"
     )]
     NoMetadata {
         /// The server's name.
         server: String,
     },
     /// The metadata of the server or of its authorization server is of no use.
-    #[error("the OAuth metadata of {server} is of no use: {why}")]
+    #[error("the OAuth metadata of {server} is not usable: {why}")]
     Metadata {
         /// The server's name.
         server: String,
@@ -39,9 +40,7 @@ pub enum AuthorizationError {
         why: String,
     },
     /// The metadata is that of another server; a token for it could be used there.
-    #[error(
-        "{server} says that tokens for it are tokens for {claimed}: refused, since that is another server"
-    )]
+    #[error("{server} claims to be {claimed}, which is another server: unhang refuses that")]
     WrongResource {
         /// The server's URL.
         server: String,
@@ -50,7 +49,8 @@ pub enum AuthorizationError {
     },
     /// Metadata or an answer comes from another authorization server than it should.
     #[error(
-        "what claims to come from the authorization server {expected} names {received} as its issuer: refused"
+        "an answer from the authorization server {expected} names {received} as its issuer: unhang \
+         refuses it"
     )]
     WrongIssuer {
         /// The authorization server that was asked.
@@ -59,25 +59,27 @@ pub enum AuthorizationError {
         received: String,
     },
     /// The answer does not name its authorization server, though it should.
-    #[error("what claims to come from the authorization server {expected} names no issuer: refused")]
+    #[error("an answer from the authorization server {expected} names no issuer: unhang refuses it")]
     MissingIssuer {
         /// The authorization server that was asked.
         expected: String,
     },
     /// The redirect does not answer this login.
     #[error(
-        "the browser came back with another `state` than it was sent with: refused, and nothing was stored"
+        "the browser returned with another `state` than unhang had sent: unhang refuses the login and \
+         stores nothing"
     )]
     WrongState,
     /// The redirect has neither a code nor an error.
-    #[error("the browser came back from {issuer} with neither a code nor an error")]
+    #[error("the browser returned from {issuer} with neither a code nor an error")]
     EmptyRedirect {
         /// The authorization server that was asked.
         issuer: String,
     },
     /// The authorization server does not check that the client which asked for a code is the one that uses it.
     #[error(
-        "the authorization server {issuer} does not say that it checks PKCE with S256: refused, as MCP demands"
+        "the authorization server {issuer} does not declare that it checks PKCE with S256, which MCP \
+         requires: unhang refuses the login"
     )]
     NoPkce {
         /// The authorization server.
@@ -85,7 +87,8 @@ pub enum AuthorizationError {
     },
     /// The authorization server does not know this client.
     #[error(
-        "the authorization server {issuer} takes no client that it does not know ({why}): register one there, and give it as `oauth = {{ client-id = \"...\" }}`"
+        "the authorization server {issuer} accepts no unknown client ({why}): register a client there, \
+         and give it as `oauth = {{ client-id = \"...\" }}`"
     )]
     NoClient {
         /// The authorization server.
@@ -95,7 +98,8 @@ pub enum AuthorizationError {
     },
     /// The server's authorization server has changed. A client id belongs to one authorization server, and its secret concerns no other.
     #[error(
-        "{server} has moved from the authorization server {from} to {to}, where the configured client id is not shown: if that is right, run `unhang logout {server}` and log in anew"
+        "{server} has moved from the authorization server {from} to {to}, and unhang does not show the \
+         configured client id there: if the move is right, run `unhang logout {server}` and log in again"
     )]
     Moved {
         /// The server's name.
@@ -114,7 +118,7 @@ pub enum AuthorizationError {
         why: String,
     },
     /// A secret would go to a URL that is not secure.
-    #[error("{url} is not https: nothing is sent there")]
+    #[error("{url} is not https: unhang sends nothing there")]
     Insecure {
         /// The URL.
         url: String,
@@ -128,13 +132,13 @@ pub enum AuthorizationError {
         limit: Duration,
     },
     /// Nobody came back from the browser.
-    #[error("nobody logged in within {}: the browser did not come back", seconds(*limit))]
+    #[error("no login came within {}: the browser did not return", seconds(*limit))]
     NobodyCame {
         /// The limit.
         limit: Duration,
     },
     /// The answer is too long.
-    #[error("the answer of {url} has more than {limit} bytes: refused")]
+    #[error("the answer of {url} has more than {limit} bytes: unhang refuses it")]
     TooLarge {
         /// The URL that was asked.
         url: String,
@@ -158,7 +162,7 @@ pub enum AuthorizationError {
         why: String,
     },
     /// The text is not the URL of a server.
-    #[error("`{url}` is no URL of a server: it must begin with https:// or http://")]
+    #[error("`{url}` is not the URL of a server: it must begin with https:// or http://")]
     NoUrl {
         /// The text that was given.
         url: String,
@@ -319,10 +323,7 @@ mod tests {
     #[test]
     fn lengths_of_time_are_told_as_people_say_them() {
         let said = |limit| AuthorizationError::NobodyCame { limit }.to_string();
-        assert_eq!(
-            said(Duration::from_secs(300)),
-            "nobody logged in within 5m: the browser did not come back"
-        );
+        assert_eq!(said(Duration::from_secs(300)), "no login came within 5m: the browser did not return");
         assert!(said(Duration::from_secs(90)).contains("90s"));
         assert!(said(Duration::from_millis(200)).contains("200ms"));
     }

@@ -100,7 +100,7 @@ pub(super) async fn discover<'a>(
     for endpoint in [&metadata.authorization_endpoint, &metadata.token_endpoint] {
         let url = Url::parse(endpoint).map_err(|_| AuthorizationError::Metadata {
             server: server.name.clone(),
-            why: format!("`{}` is no URL", told_as_url(endpoint)),
+            why: format!("`{}` is not a URL", told_as_url(endpoint)),
         })?;
         require_secure(&url, plain)?;
     }
@@ -272,11 +272,12 @@ impl Discovered<'_> {
     ) -> Result<StoredLogin, AuthorizationError> {
         let token = serde_json::to_value(token).map_err(|error| self.unusable(&error.to_string()))?;
         if !token["token_type"].as_str().is_some_and(|kind| kind.eq_ignore_ascii_case("bearer")) {
-            return Err(self.unusable("its token is no bearer token"));
+            return Err(self.unusable("its token is not a bearer token"));
         }
         let text = |name: &str| token[name].as_str().map(str::to_owned);
         let access_token = text("access_token").filter(|token| HeaderValue::from_str(token).is_ok());
-        login.access_token = access_token.ok_or_else(|| self.unusable("its token fits into no header"))?;
+        login.access_token =
+            access_token.ok_or_else(|| self.unusable("its token does not fit into a header"))?;
         login.refresh_token = text("refresh_token");
         login.expires_at = token["expires_in"].as_u64().map(|length| now().saturating_add(length));
         if let Some(granted) = token["scope"].as_str() {
@@ -352,7 +353,7 @@ fn explain(
         AuthError::TokenExchangeFailed(why) | AuthError::TokenRefreshFailed(why) => {
             // An unreadable answer may be a token, and the error repeats it.
             let said = why.strip_prefix("Server returned error response: ");
-            let why = said.unwrap_or("its answer has no token that can be used").to_owned();
+            let why = said.unwrap_or("its answer has no usable token").to_owned();
             AuthorizationError::Refused { issuer, why }
         }
         other => AuthorizationError::Refused { issuer, why: other.to_string() },
@@ -392,7 +393,7 @@ pub(super) async fn revoke(
         if !status.is_success() {
             return Err(AuthorizationError::Refused {
                 issuer: told(&login.issuer),
-                why: format!("it answered {status} when it was to revoke the tokens"),
+                why: format!("it answered {status} to the request to revoke the tokens"),
             });
         }
     }

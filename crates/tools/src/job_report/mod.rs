@@ -52,9 +52,9 @@ impl ToolNames {
     #[must_use]
     pub fn source_of_ids(self) -> String {
         if self.lists_all() {
-            format!("{}list_jobs has those that there are", self.prefix)
+            format!("{}list_jobs lists all jobs", self.prefix)
         } else {
-            "the answer that handed the call over has its id".to_owned()
+            "the answer to the call has the id of its job".to_owned()
         }
     }
 
@@ -319,9 +319,7 @@ impl ToolNames {
         let Self { prefix } = self;
         let left = match status {
             JobState::Completed => "the tool's answer",
-            JobState::Failed | JobState::Cancelled | JobState::Lost => {
-                "all that is known of why there is no answer"
-            }
+            JobState::Failed | JobState::Cancelled | JobState::Lost => "the reason why there is no answer",
             JobState::Queued | JobState::Starting | JobState::Running => return self.steps_while_it_runs(id),
         };
         vec![format!("{prefix}get_job_results(job_id=\"{id}\") has {left}")]
@@ -350,13 +348,13 @@ impl ToolNames {
         match status {
             JobState::Queued | JobState::Starting | JobState::Running => self.steps_while_it_runs(id),
             JobState::Completed => vec![
-                format!("{prefix}get_job_results(job_id=\"{id}\") has what it left"),
-                format!("{prefix}get_job_logs(job_id=\"{id}\") has all that it printed"),
+                format!("{prefix}get_job_results(job_id=\"{id}\") has its results"),
+                format!("{prefix}get_job_logs(job_id=\"{id}\") has its whole output"),
             ],
             JobState::Failed | JobState::Cancelled | JobState::Lost => vec![
                 format!("{prefix}get_job_results(job_id=\"{id}\") has the error and the end of the output"),
-                format!("{prefix}get_job_logs(job_id=\"{id}\", stream=\"stderr\") has all of it"),
-                "start it anew once the cause is clear; nothing starts it again by itself".to_owned(),
+                format!("{prefix}get_job_logs(job_id=\"{id}\", stream=\"stderr\") has all of stderr"),
+                "start it again once the cause is clear; unhang does not start it again by itself".to_owned(),
             ],
         }
     }

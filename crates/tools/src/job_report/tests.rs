@@ -36,8 +36,8 @@ fn the_names_are_those_of_the_contract_and_what_means_nothing_is_absent() {
             "progress_message": "cooling", "exit_code": 3,
             "next_steps": [
                 "get_job_results(job_id=\"abcdefgh2345\") has the error and the end of the output",
-                "get_job_logs(job_id=\"abcdefgh2345\", stream=\"stderr\") has all of it",
-                "start it anew once the cause is clear; nothing starts it again by itself"]})
+                "get_job_logs(job_id=\"abcdefgh2345\", stream=\"stderr\") has all of stderr",
+                "start it again once the cause is clear; unhang does not start it again by itself"]})
     );
     let mut completed = ended(JobEnd::Completed, |ending| ending.exit_code = Some(0));
     completed.progress = failed.progress;

@@ -15,10 +15,10 @@ pub(super) fn read(field: &SettingValue<'_>) -> Result<Clocks, Complaint> {
     let (mut said, mut names) = (Vec::new(), HashSet::new());
     for (name, field) in field.fields()? {
         if plain(name).is_empty() {
-            return Err(field.complaint("is no name of a client"));
+            return Err(field.complaint("is not a name of a client"));
         }
         if !names.insert(plain(name)) {
-            return Err(field.complaint("is said twice; capital letters make no difference"));
+            return Err(field.complaint("occurs twice; capital letters make no difference"));
         }
         if let Some(clock) = field.section(CLIENT)?.get("call-clock") {
             said.push((name.to_owned(), call_clock(&clock)?));
@@ -32,7 +32,9 @@ fn call_clock(field: &SettingValue<'_>) -> Result<Option<Duration>, Complaint> {
     if field.is_word(NO_CLOCK[0]) {
         return Ok(None);
     }
-    let or_none =
-        |complaint: Complaint| Complaint { text: format!("{}; or \"none\"", complaint.text), ..complaint };
+    let or_none = |complaint: Complaint| Complaint {
+        text: format!("{}; or write \"none\"", complaint.text),
+        ..complaint
+    };
     field.duration().map(Some).map_err(or_none)
 }

@@ -20,11 +20,11 @@ pub(super) fn variables(text: &str) -> Result<BTreeMap<String, String>, String> 
         let variable = line.split_once('=').map(|(name, value)| (name.trim(), value.trim()));
         let is_name = |name: &str| !name.is_empty() && !name.contains(char::is_whitespace);
         let Some((name, value)) = variable.filter(|(name, _)| is_name(name)) else {
-            return Err(format!(":{number}: is no line of the form NAME=VALUE"));
+            return Err(format!(":{number}: is not a line of the form NAME=VALUE"));
         };
         let value = value_of(value).ok_or_else(|| format!(":{number}: the quotes do not end"))?;
         if name.contains('\0') || value.contains('\0') {
-            return Err(format!(":{number}: has a zero byte in it, which no command can be given"));
+            return Err(format!(":{number}: has a zero byte, which a command cannot take"));
         }
         variables.insert(name.to_owned(), value);
     }
@@ -62,12 +62,12 @@ mod tests {
     #[test]
     fn what_is_no_variable_is_named_by_its_line_and_never_shown() {
         for (text, expect) in [
-            ("A=1\nsecret", ":2: is no line of the form NAME=VALUE"),
-            ("A B=1", ":1: is no line of the form NAME=VALUE"),
-            ("=1", ":1: is no line of the form NAME=VALUE"),
+            ("A=1\nsecret", ":2: is not a line of the form NAME=VALUE"),
+            ("A B=1", ":1: is not a line of the form NAME=VALUE"),
+            ("=1", ":1: is not a line of the form NAME=VALUE"),
             ("A='secret", ":1: the quotes do not end"),
             ("A=\"secret\\", ":1: the quotes do not end"),
-            ("A=\0", ":1: has a zero byte in it, which no command can be given"),
+            ("A=\0", ":1: has a zero byte, which a command cannot take"),
         ] {
             assert_eq!(variables(text).expect_err("no variable"), expect);
         }

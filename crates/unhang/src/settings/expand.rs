@@ -35,9 +35,7 @@ pub(super) fn expand(text: &str, lookup: &dyn Fn(&str) -> Option<String>) -> Res
             None => (None, name),
         };
         if !is_name(plain) && (asked.is_none() || plain.is_empty()) {
-            return Err(format!(
-                "`${{{inside}}}` names no variable; write `$${{` where `${{` is to stand for itself"
-            ));
+            return Err(format!("`${{{inside}}}` names no variable; write `$${{` for a plain `${{`"));
         }
         match (lookup(name).filter(|value| !value.is_empty() || default.is_none()), default) {
             (Some(value), _) => expanded.push_str(&value),

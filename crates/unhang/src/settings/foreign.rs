@@ -238,11 +238,11 @@ pub(super) fn table<'a>(source: &SettingsFile<'a>) -> Result<DeTable<'a>, Compla
     };
     let parsed =
         jsonc_parser::parse_to_ast(source.text, &CollectOptions::default(), &options).map_err(|error| {
-            source.complaint(error.range().start, "", format!("is no valid JSON: {}", error.kind()))
+            source.complaint(error.range().start, "", format!("is not valid JSON: {}", error.kind()))
         })?;
     match parsed.value {
         Some(Value::Object(object)) => Ok(members(object)),
-        Some(other) => Err(source.complaint(other.range().start, "", "is JSON, but no object")),
+        Some(other) => Err(source.complaint(other.range().start, "", "is JSON, but not an object")),
         None => Err(source.complaint(0, "", "is empty")),
     }
 }

@@ -95,7 +95,7 @@ fn weights(field: &SettingValue<'_>) -> Result<BTreeMap<String, NonZeroU32>, Com
         let is_subject = name.strip_prefix("subject ").is_some_and(|subject| !subject.is_empty());
         if !is_token && !is_subject {
             return Err(field.complaint(
-                "is none of the clients, which are called as in \"token 1\" or \"subject NAME\"",
+                "is not a client; the names of clients are such as \"token 1\" or \"subject NAME\"",
             ));
         }
         let weight = NonZeroU32::new(field.whole(WEIGHT)?).unwrap_or(NonZeroU32::MIN);
@@ -108,7 +108,7 @@ fn host(field: &SettingValue<'_>) -> Result<String, Complaint> {
     let (text, written) = (field.plain()?, field.text()?);
     host_of(&text).ok_or_else(|| {
         field.complaint(format!(
-            "`{}` is no name of a host alone, as in mcp.example.org: no scheme, port, path or star",
+            "`{}` is not a host name alone, such as mcp.example.org: leave out scheme, port, path and star",
             without_secrets(written)
         ))
     })
@@ -117,7 +117,11 @@ fn host(field: &SettingValue<'_>) -> Result<String, Complaint> {
 fn origin(field: &SettingValue<'_>) -> Result<String, Complaint> {
     let (text, written) = (field.plain()?, field.text()?);
     origin_of(&text).ok_or_else(|| {
-        field.complaint(format!("`{}` is no origin of a page, as in https://app.example.org: scheme and host, and the port where it has one", without_secrets(written)))
+        field.complaint(format!(
+            "`{}` is not an origin of a page, such as https://app.example.org: write scheme and host, and \
+            the port if it has one",
+            without_secrets(written)
+        ))
     })
 }
 
@@ -145,13 +149,15 @@ fn oauth(field: &SettingValue<'_>) -> Result<ResourceSettings, Complaint> {
     // Without https, anybody could pose as the authorization server.
     if !settings.is_secure() {
         let shown = shown_url(&issuer)?;
-        return Err(issuer.complaint(format!("`{shown}` must be an https:// URL, or on this machine")));
+        return Err(issuer.complaint(format!("`{shown}` must be an https:// URL, or a URL on this machine")));
     }
     let is_scope = |scope: &String| {
         !scope.is_empty() && scope.bytes().all(|byte| byte.is_ascii_graphic() && !b"\"\\".contains(&byte))
     };
     match scopes.filter(|_| !settings.scopes.iter().all(is_scope)) {
-        Some(field) => Err(field.complaint("may have ASCII without blanks, quotes and backslashes in them")),
+        Some(field) => {
+            Err(field.complaint("may have only ASCII characters, without blanks, quotes and backslashes"))
+        }
         None => Ok(settings),
     }
 }
@@ -160,7 +166,8 @@ fn oauth(field: &SettingValue<'_>) -> Result<ResourceSettings, Complaint> {
 fn bare_url(field: &SettingValue<'_>) -> Result<String, Complaint> {
     let text = checked_url(field)?;
     let shown = shown_url(field)?;
-    let url = Url::parse(&text).map_err(|error| field.complaint(format!("`{shown}` is no URL: {error}")))?;
+    let url =
+        Url::parse(&text).map_err(|error| field.complaint(format!("`{shown}` is not a URL: {error}")))?;
     let is_bare = url.query().is_none() && url.fragment().is_none() && url.username().is_empty();
-    if is_bare { Ok(text) } else { Err(field.complaint("must have no name, `?` or `#` in it")) }
+    if is_bare { Ok(text) } else { Err(field.complaint("must not have a user name, `?` or `#`")) }
 }

@@ -56,26 +56,32 @@ pub(super) const PERCENT: (u32, u32) = (1, 100);
 
 /// The top level of the file.
 pub(super) const FILE: &[SettingKey] = &[
-    key("jobs", SettingKind::Section(JOBS), "How background jobs are run."),
-    key("state", SettingKind::Section(STATE_SHARING), "Whose the named state is."),
-    key("tools", SettingKind::Sections(TOOL), "Commands that are offered as tools, by name."),
+    key("jobs", SettingKind::Section(JOBS), "The settings of background jobs."),
+    key("state", SettingKind::Section(STATE_SHARING), "The settings of the named state."),
+    key("tools", SettingKind::Sections(TOOL), "Commands that unhang offers as tools, by name."),
     key("servers", SettingKind::Sections(SERVER), "MCP servers, by name."),
     key(
         "separator",
         SettingKind::Text,
-        "What stands behind `unhang serve` between the prefix of a server and the names of its tools and prompts. Default: __.",
+        "The text between the prefix of a server and the names of its tools and prompts, behind `unhang \
+         serve`. Default: __.",
     ),
     key(
         "clients",
         SettingKind::Sections(CLIENT),
-        "MCP clients that are known better here than unhang knows them, by what `clientInfo.name` is or begins with.",
+        "Facts about MCP clients that go before those of unhang. The name of a client is its \
+         `clientInfo.name`, or the beginning of it.",
     ),
-    key("http", SettingKind::Section(HTTP), "Who may ask `unhang serve --http`."),
-    key("gateway", SettingKind::Section(GATEWAY), "What the servers behind `unhang serve` have together."),
+    key("http", SettingKind::Section(HTTP), "The settings of `unhang serve --http`, such as tokens."),
+    key(
+        "gateway",
+        SettingKind::Section(GATEWAY),
+        "The limits of all servers behind `unhang serve` together.",
+    ),
     key(
         "telemetry",
         SettingKind::Section(TELEMETRY),
-        "Where `unhang serve` tells of requests, as traces of OpenTelemetry.",
+        "The collector to which `unhang serve` sends traces of requests, as OpenTelemetry.",
     ),
 ];
 
@@ -83,7 +89,8 @@ pub(super) const FILE: &[SettingKey] = &[
 pub(super) const CLIENT: &[SettingKey] = &[key(
     "call-clock",
     SettingKind::DurationOr(NO_CLOCK),
-    "After how long it gives a tools/call up; none: it does not. Default: what docs/concepts/slow-calls.md says of it.",
+    "The timeout of the client for a tools/call; none: it has no timeout. Default: the value in \
+     docs/concepts/slow-calls.md.",
 )];
 
 /// The word for a client without a clock.
@@ -94,18 +101,19 @@ pub(super) const GATEWAY: &[SettingKey] = &[
     key(
         "max-in-flight",
         SettingKind::Whole(COUNT),
-        "Requests with all servers at the same time; others wait for their turn. Default: 4096.",
+        "Requests to all servers at the same time; other requests wait for their turn. Default: 4096.",
     ),
     key(
         "max-waiting",
         SettingKind::Whole(COUNT),
-        "Requests that wait for their turn because of that; further ones are refused. Default: 4096.",
+        "Requests that may wait for their turn because of `max-in-flight`; unhang refuses further \
+         requests. Default: 4096.",
     ),
     key(
         "max-instances",
         SettingKind::Whole(COUNT),
-        "Instances of servers with `per-session` that run at the same time, of all sessions; further ones are refused. A client that \
-         has a token has half of them at most. Default: 32.",
+        "Instances of servers with `per-session` that run at the same time, of all sessions; unhang \
+         refuses further instances. A client with a token can have half of them at most. Default: 32.",
     ),
 ];
 
@@ -114,18 +122,19 @@ pub(super) const TELEMETRY: &[SettingKey] = &[
     key(
         "otlp",
         SettingKind::Text,
-        "The URL of a collector that takes OTLP over HTTP, as http://127.0.0.1:4318; `/v1/traces` is put behind it. Default: \
-         OTEL_EXPORTER_OTLP_TRACES_ENDPOINT, else OTEL_EXPORTER_OTLP_ENDPOINT, else nobody is told.",
+        "The URL of a collector that accepts OTLP over HTTP, such as http://127.0.0.1:4318; unhang \
+         appends `/v1/traces`. Default: OTEL_EXPORTER_OTLP_TRACES_ENDPOINT, else \
+         OTEL_EXPORTER_OTLP_ENDPOINT, else unhang sends no traces.",
     ),
     key(
         "headers",
         SettingKind::Texts,
-        "What goes along with every post to it. Default: OTEL_EXPORTER_OTLP_HEADERS.",
+        "The headers of each POST to the collector. Default: OTEL_EXPORTER_OTLP_HEADERS.",
     ),
     key(
         "service-name",
         SettingKind::Text,
-        "What we are called there. Default: OTEL_SERVICE_NAME, else unhang.",
+        "The name of unhang in the traces. Default: OTEL_SERVICE_NAME, else unhang.",
     ),
 ];
 
@@ -134,45 +143,59 @@ pub(super) const HTTP: &[SettingKey] = &[
     key(
         "tokens",
         SettingKind::TextsOrSections(TOKEN),
-        "Each lets in whoever sends it as `Authorization: Bearer TOKEN`; at least 16 characters, best as ${VARIABLE}. Needed \
-         where other machines can ask. { token = \"${VARIABLE}\", operator = true } is one whose bearer also sees at /status what servers \
-         have written to stderr and what went wrong with them. Default: nobody is asked who they are.",
+        "The tokens that clients send as `Authorization: Bearer TOKEN`; at least 16 characters, best as \
+         ${VARIABLE}. unhang requires tokens if other machines can reach it. With { token = \
+         \"${VARIABLE}\", operator = true }, the client also sees at /status the stderr and the failures \
+         of the servers. Default: clients need no token.",
     ),
     key(
         "allowed-hosts",
         SettingKind::List,
-        "Names under which it is asked, beside the address itself, as those that a reverse proxy has.",
+        "Host names that clients may use in addition to the address itself, such as the names of a \
+         reverse proxy.",
     ),
     key(
         "allowed-origins",
         SettingKind::List,
-        "Origins of pages that may ask, as in https://app.example.org. Default: that of the host and port that is asked alone.",
+        "Origins of web pages that may send requests, such as https://app.example.org. Default: only the \
+         host and port of the request itself.",
     ),
     key(
         "sse",
         SettingKind::Flag,
-        "Whether clients of 2024-11-05 are served too, by the HTTP+SSE of that revision at /sse and /messages. Default: false.",
+        "Whether unhang also serves clients of 2024-11-05, by the HTTP+SSE of that revision at /sse and \
+         /messages. Default: false.",
     ),
     key(
         "message-memory",
         SettingKind::Size,
-        "What bodies of requests, until they are answered, and replies that are sent whole, until they are taken, may have of memory \
-         together; at least five quarters of max-message. Default: 128MiB, or twice max-message where that is more.",
+        "The memory for the bodies of unanswered requests, and for whole replies that clients have not \
+         read yet, together; at least five quarters of max-message. Default: 128MiB, or twice \
+         max-message if that is more.",
     ),
     key(
         "weights",
         SettingKind::Wholes(WEIGHT),
-        "How many times as much as others a client may have where clients wait for one another, by what the log calls it: `token 1` \
-         is the first of `tokens`, `subject NAME` whom the authorization server calls so. Default: 1 each.",
+        "The weight of a client while clients wait for one another: 2 is twice the share of others. The \
+         names of clients are those in the log: `token 1` is the first of `tokens`, and `subject NAME` \
+         is a subject of the authorization server. Default: 1 each.",
     ),
-    key("tls", SettingKind::Section(TLS), "What proves to clients who we are. Default: plain HTTP."),
-    key("oauth", SettingKind::Section(RESOURCE), "Who gives tokens besides: we as an OAuth resource server."),
+    key("tls", SettingKind::Section(TLS), "The certificate and the key for TLS. Default: plain HTTP."),
+    key(
+        "oauth",
+        SettingKind::Section(RESOURCE),
+        "An authorization server whose tokens unhang also accepts, as an OAuth resource server.",
+    ),
 ];
 
 /// The keys of a table in `tokens` of `[http]`.
 pub(super) const TOKEN: &[SettingKey] = &[
     key("token", SettingKind::Text, "The token; at least 16 characters, best as ${VARIABLE}."),
-    key("operator", SettingKind::Flag, "Whether its bearer looks after the servers. Default: false."),
+    key(
+        "operator",
+        SettingKind::Flag,
+        "Whether the client with this token is an operator of the servers. Default: false.",
+    ),
 ];
 
 /// The keys of `[http.oauth]`.
@@ -180,14 +203,15 @@ pub(super) const RESOURCE: &[SettingKey] = &[
     key(
         "issuer",
         SettingKind::Text,
-        "The URL of the authorization server, exactly as it calls itself; its metadata leads to its keys.",
+        "The URL of the authorization server, exactly as in its metadata, where unhang finds its keys.",
     ),
     key(
         "resource",
         SettingKind::Text,
-        "Our URL as clients know it, as in https://mcp.example.org/mcp; tokens must have it as their audience.",
+        "The URL of unhang as clients know it, such as https://mcp.example.org/mcp; tokens must have it \
+         as their audience.",
     ),
-    key("scopes", SettingKind::List, "What a token must be good for, each of them. Default: nothing."),
+    key("scopes", SettingKind::List, "The scopes that a token must have, all of them. Default: none."),
 ];
 
 /// The keys of `[http.tls]`.
@@ -195,9 +219,9 @@ pub(super) const TLS: &[SettingKey] = &[
     key(
         "certificate",
         SettingKind::Text,
-        "The file of the certificate and of those that lead to its authority, as PEM.",
+        "The PEM file with the certificate and the certificates that lead to its authority.",
     ),
-    key("key", SettingKind::Text, "The file of its key, as PEM, which nobody else may read."),
+    key("key", SettingKind::Text, "The PEM file with its key, which only the owner can read."),
 ];
 
 /// The keys of `[jobs]`.
@@ -207,33 +231,33 @@ pub(super) const JOBS: &[SettingKey] = &[
         SettingKind::Whole(CONCURRENT),
         "Jobs that run at the same time. Default: half the processors, at least 2.",
     ),
-    key("retention", SettingKind::Duration, "How long a finished job is kept. Default: 7d."),
+    key("retention", SettingKind::Duration, "The time for which unhang keeps an ended job. Default: 7d."),
     key(
         "memory-limit",
         SettingKind::Whole(PERCENT),
-        "Percent of the memory in use above which no job is started. Default: 90.",
+        "The percentage of memory in use above which unhang starts no job. Default: 90.",
     ),
     key(
         "free-disk",
         SettingKind::Size,
-        "Free space on the disk below which no job is started. Default: 64MiB.",
+        "The free space on the disk below which unhang starts no job. Default: 64MiB.",
     ),
     key(
         "log-limit",
         SettingKind::Size,
-        "What is kept of each output stream of a job; at least 64KiB. Default: 8MiB.",
+        "The size that unhang keeps of each output stream of a job; at least 64KiB. Default: 8MiB.",
     ),
     key(
         "timeout",
         SettingKind::Duration,
-        "How long a job may run, where its tool says nothing else. Default: no limit.",
+        "The time that a job may run, unless its tool sets another. Default: no limit.",
     ),
     key(
         "join-same-call",
         SettingKind::Flag,
-        "Whether a call of a server's tool that has become a job is joined by the same call of the same client and session, with the same \
-         arguments, in the place of running twice: where the tool declares `readOnlyHint` or `idempotentHint`, or says so under \
-         [servers.NAME.tools.TOOL]. Default: false.",
+        "Whether a repeated call of a server's tool joins the job of the first call and does not run \
+         twice. Client, session and arguments must be the same. The tool must declare `readOnlyHint` or \
+         `idempotentHint`, or [servers.NAME.tools.TOOL] must allow it. Default: false.",
     ),
 ];
 
@@ -241,23 +265,25 @@ pub(super) const JOBS: &[SettingKey] = &[
 pub(super) const STATE_SHARING: &[SettingKey] = &[key(
     "shared",
     SettingKind::List,
-    "Fields that all callers have together, and `unhang state` with them. Default: none; each field is its caller's, as jobs are.",
+    "Fields that all callers and `unhang state` share. Default: none; each field belongs to its caller, \
+     as jobs do.",
 )];
 
 /// The keys of `[tools.NAME]`.
 pub(super) const TOOL: &[SettingKey] = &[
-    key("description", SettingKind::Text, "What the tool does, for the model that is to call it."),
+    key("description", SettingKind::Text, "The description of the tool, for the model that calls it."),
     key(
         "command",
         SettingKind::Command,
-        "The program and its arguments, never a shell line. {args.NAME}, {job_dir} and {job_id} are replaced inside of \
-         items; an item, or a list of items within the list, whose argument is absent is left out.",
+        "The program and its arguments, never a shell line. unhang replaces {args.NAME}, {job_dir} and \
+         {job_id} inside of items. It leaves out an item, or a list of items within the list, if the \
+         argument in it is absent.",
     ),
     key(
         "option-arguments",
         SettingKind::List,
-        "Arguments whose values may begin with `-` where an item of `command` begins with them and no `--` stands before it: the command \
-         may take them for its options. Default: none.",
+        "Arguments whose values may begin with `-` at the beginning of an item of `command`, without a \
+         `--` before it: the command may take them for its options. Default: none.",
     ),
     key(
         "mode",
@@ -268,108 +294,132 @@ pub(super) const TOOL: &[SettingKey] = &[
     key(
         "inputs",
         SettingKind::Texts,
-        "Files that are written into {job_dir} before the start, each from a state field.",
+        "Files that unhang writes into {job_dir} before the start, each from a state field.",
     ),
     key(
         "results",
         SettingKind::Text,
-        "The file in {job_dir} in which the command leaves its results as JSON.",
+        "The file in {job_dir} to which the command writes its results as JSON.",
     ),
     key(
         "state",
         SettingKind::Section(STATE),
-        "The state field that the results go to when the job completes.",
+        "The state field that receives the results when the job completes.",
     ),
-    key("timeout", SettingKind::Duration, "How long the command may run. Default: what [jobs] says."),
-    key("cwd", SettingKind::Text, "The folder the command runs in. Default: the folder of this file."),
-    key("env", SettingKind::Texts, "Variables for the command, besides a small inherited set."),
-    key("inherit-env", SettingKind::Flag, "Whether the command gets all of the environment. Default: false."),
-    key("log-limit", SettingKind::Size, "What is kept of each output stream. Default: what [jobs] says."),
+    key("timeout", SettingKind::Duration, "The time that the command may run. Default: the value in [jobs]."),
+    key("cwd", SettingKind::Text, "The working folder of the command. Default: the folder of this file."),
+    key("env", SettingKind::Texts, "Variables for the command, in addition to a small inherited set."),
+    key(
+        "inherit-env",
+        SettingKind::Flag,
+        "Whether the command inherits the whole environment. Default: false.",
+    ),
+    key(
+        "log-limit",
+        SettingKind::Size,
+        "The size that unhang keeps of each output stream. Default: the value in [jobs].",
+    ),
 ];
 
 /// The keys of `[servers.NAME]`.
 pub(super) const SERVER: &[SettingKey] = &[
-    key("command", SettingKind::Text, "The program of a server on stdio."),
-    key("args", SettingKind::List, "Its arguments."),
-    key("env", SettingKind::Texts, "Its own variables, besides a small inherited set."),
-    key("inherit-env", SettingKind::Flag, "Whether it gets all of the environment. Default: false."),
-    key("cwd", SettingKind::Text, "The folder it runs in. Default: the folder of this file."),
-    key("url", SettingKind::Text, "Where a server is that is spoken to over HTTP."),
+    key("command", SettingKind::Text, "The program of a server that speaks over stdio."),
+    key("args", SettingKind::List, "The arguments of the program."),
+    key("env", SettingKind::Texts, "Variables for the server, in addition to a small inherited set."),
+    key(
+        "inherit-env",
+        SettingKind::Flag,
+        "Whether the server inherits the whole environment. Default: false.",
+    ),
+    key("cwd", SettingKind::Text, "The working folder of the server. Default: the folder of this file."),
+    key("url", SettingKind::Text, "The URL of a server that speaks over HTTP."),
     key(
         "transport",
         SettingKind::Word(TRANSPORTS),
-        "http: Streamable HTTP; sse: the old way. Default: what it answers to.",
+        "http: Streamable HTTP; sse: HTTP+SSE of 2024-11-05. Default: the transport to which the server \
+         answers.",
     ),
-    key("headers", SettingKind::Texts, "What goes along with every request to it."),
+    key("headers", SettingKind::Texts, "The headers of each request to the server."),
     key(
         "oauth",
         SettingKind::Section(OAUTH),
-        "What is known of us where tokens for it are given; for `unhang login`.",
+        "The data of unhang as a client of the server's authorization server; for `unhang login`.",
     ),
-    key("limits", SettingKind::Section(LIMITS), "Its limits."),
+    key("limits", SettingKind::Section(LIMITS), "The limits of the server."),
     key(
         "prefix",
         SettingKind::Text,
-        "What the names of its tools and prompts begin with behind `unhang serve`; empty: nothing. Default: its name.",
+        "The beginning of the names of its tools and prompts behind `unhang serve`; empty: no prefix. \
+         Default: the name of the server.",
     ),
     key(
         "allow",
         SettingKind::List,
-        "Its tools that are offered behind `unhang serve`, by their own names, with `*`, `?` and `[a-z]` as in a shell. \
-         Default: all.",
+        "The tools of the server that `unhang serve` offers, by their own names, with `*`, `?` and \
+         `[a-z]` as in a shell. Default: all.",
     ),
     key(
         "deny",
         SettingKind::List,
-        "Its tools that are not offered there, whatever `allow` says. Default: none.",
+        "The tools of the server that `unhang serve` does not offer, also if `allow` has them. Default: \
+         none.",
     ),
     key(
         "tools",
         SettingKind::Sections(SERVER_TOOL),
-        "What is said of single tools there, by their own names.",
+        "Settings for single tools of the server, by their own names.",
     ),
     key(
         "idle-timeout",
         SettingKind::Duration,
-        "After how long without a request it is stopped there, until the next one; 1s at least. Default: it stays.",
+        "The time without a request after which `unhang serve` stops the server until the next request; \
+         at least 1s. Default: the server keeps running.",
     ),
     key(
         "per-session",
         SettingKind::Flag,
-        "Whether each session of a client there has an instance of its own, started when it is first used and ended with the session: \
-         for a server that keeps state of one client. Default: false, all share one.",
+        "Whether each session of a client has its own instance of the server, which starts at its first \
+         use and ends with the session: for a server that keeps state of one client. Default: false, all \
+         sessions share one instance.",
     ),
     key(
         "quiet",
         SettingKind::Flag,
-        "Whether every notification is kept from clients while a call runs. Default: false.",
+        "Whether unhang holds back every notification to the client while a call runs. Default: false.",
     ),
 ];
 
 /// The keys of `[servers.NAME.tools.TOOL]`.
 pub(super) const SERVER_TOOL: &[SettingKey] = &[
-    key("description", SettingKind::Text, "What it does, in the place of what its server says."),
-    key("call-timeout", SettingKind::Duration, "A call of it in all. Default: the server's."),
+    key("description", SettingKind::Text, "The description of the tool, in place of the server's own."),
+    key(
+        "call-timeout",
+        SettingKind::Duration,
+        "The limit of a whole call of the tool. Default: the server's.",
+    ),
     key(
         "promote-after",
         SettingKind::DurationOr(&Promotion::WORDS),
-        "When a call of it becomes a job; off: never; by-clock: by its client's clock. Default: the server's.",
+        "When a call of the tool becomes a job; off: never; by-clock: by its client's clock. Default: \
+         the server's.",
     ),
     key(
         "job-timeout",
         SettingKind::Duration,
-        "A call of it that has become a job, in all. Default: the server's.",
+        "The limit of a whole call of the tool that has become a job. Default: the server's.",
     ),
     key(
         "join-same-call",
         SettingKind::Flag,
-        "Whether the same call of it, in the same session, joins the job that it has become, whatever the tool declares. Default: where \
-         [jobs] says so and the tool declares that it may be called twice.",
+        "Whether a repeated call of the tool in the same session joins the job of the first call, \
+         whatever the tool declares. Default: only if [jobs] allows it and the tool declares that it is \
+         safe to repeat.",
     ),
     key(
         "max-in-flight",
         SettingKind::Whole(COUNT),
-        "Calls of it at the same time, of all clients together; others wait within their own limit. Default: no limit.",
+        "Calls of the tool at the same time, of all clients together; other calls wait within their own \
+         limit. Default: no limit.",
     ),
 ];
 
@@ -381,66 +431,89 @@ pub(super) const OAUTH: &[SettingKey] = &[
     key(
         "client-id",
         SettingKind::Text,
-        "As its authorization server knows us. Default: we register ourselves, where it lets us.",
+        "The client id of unhang at the authorization server. Default: unhang registers itself, if the \
+         authorization server allows it.",
     ),
-    key("client-secret", SettingKind::Text, "What only we and it know, best as ${VARIABLE}."),
+    key("client-secret", SettingKind::Text, "The secret of that client, best as ${VARIABLE}."),
     key(
         "client-metadata-url",
         SettingKind::Text,
-        "Where a client id metadata document is, for authorization servers that read one in place of a registration.",
+        "The URL of a client id metadata document, for authorization servers that read one in place of a \
+         registration.",
     ),
-    key("scopes", SettingKind::List, "What to ask for. Default: what the server says."),
+    key("scopes", SettingKind::List, "The scopes to ask for. Default: the scopes that the server names."),
 ];
 
 /// The keys of `[servers.NAME.limits]`.
 pub(super) const LIMITS: &[SettingKey] = &[
-    key("start-timeout", SettingKind::Duration, "From the start to the first answer. Default: 55s."),
-    key("request-timeout", SettingKind::Duration, "Any request but tools/call. Default: 30s."),
-    key("call-timeout", SettingKind::Duration, "A tools/call in all. Default: 5m."),
+    key("start-timeout", SettingKind::Duration, "The time from the start to the first answer. Default: 55s."),
+    key(
+        "request-timeout",
+        SettingKind::Duration,
+        "The limit of any request except tools/call. Default: 30s.",
+    ),
+    key("call-timeout", SettingKind::Duration, "The limit of a whole tools/call. Default: 5m."),
     key(
         "promote-after",
         SettingKind::DurationOr(&Promotion::WORDS),
-        "When a tools/call becomes a job, in any case before its client gives it up; off: never. Default: by-clock, which is 80 % of the \
-         client's clock, or 45s where that is not known.",
+        "When a tools/call becomes a job, in any case before its client's timeout; off: never. Default: \
+         by-clock, which is 80 % of the client's clock, or 45s if that is not known.",
     ),
-    key("job-timeout", SettingKind::Duration, "A tools/call that has become a job, in all. Default: 2h."),
-    key("eof-grace", SettingKind::Duration, "For calls in flight after the client has ended. Default: 5s."),
-    key("stop-grace", SettingKind::Duration, "Between closing stdin, SIGTERM and SIGKILL. Default: 1s."),
-    key("max-message", SettingKind::Size, "One message in either direction. Default: 64MiB."),
+    key(
+        "job-timeout",
+        SettingKind::Duration,
+        "The limit of a whole tools/call that has become a job. Default: 2h.",
+    ),
+    key(
+        "eof-grace",
+        SettingKind::Duration,
+        "The time for calls in flight after the client has ended. Default: 5s.",
+    ),
+    key(
+        "stop-grace",
+        SettingKind::Duration,
+        "The time between closing stdin, SIGTERM and SIGKILL. Default: 1s.",
+    ),
+    key("max-message", SettingKind::Size, "The size of one message in either direction. Default: 64MiB."),
     key(
         "max-in-flight",
         SettingKind::Whole(COUNT),
-        "Requests with it at the same time, of all clients of `unhang serve` together; others wait for their turn. Default: 1000; \
-         over HTTP 200 at most.",
+        "Requests to the server at the same time, of all clients of `unhang serve` together; other \
+         requests wait for their turn. Default: 1000; over HTTP 200 at most.",
     ),
     key(
         "max-waiting",
         SettingKind::Whole(COUNT),
-        "Requests that wait for their turn at it there; further ones are refused. Default: 1000.",
+        "Requests that may wait for their turn at the server; unhang refuses further requests. Default: \
+         1000.",
     ),
-    key("queue-bytes", SettingKind::Size, "What may wait for a peer that does not read. Default: 16MiB."),
+    key(
+        "queue-bytes",
+        SettingKind::Size,
+        "Bytes that may wait for a client or a server that does not read. Default: 16MiB.",
+    ),
     key(
         "restart-delay",
         SettingKind::Duration,
-        "Pause before the first restart; it doubles up to 30s. Default: 250ms.",
+        "The pause before the first restart; it doubles up to 30s. Default: 250ms.",
     ),
     key(
         "breaker-failures",
         SettingKind::Whole(COUNT),
-        "Failures in a row after which it is left alone. Default: 5.",
+        "Failures in a row after which unhang stops using the server for a while. Default: 5.",
     ),
-    key("breaker-cooldown", SettingKind::Duration, "For how long it is left alone. Default: 30s."),
+    key("breaker-cooldown", SettingKind::Duration, "The length of that pause. Default: 30s."),
     key(
         "health-interval",
         SettingKind::Duration,
-        "Idle time before it is asked whether it lives. Default: 30s.",
+        "The idle time after which unhang checks that the server still answers. Default: 30s.",
     ),
     key(
         "stderr-tail",
         SettingKind::Size,
-        "Last bytes of its stderr kept for error messages. Default: 64KiB.",
+        "The last bytes of stderr that unhang keeps for error messages. Default: 64KiB.",
     ),
-    key("stderr-log", SettingKind::Size, "Its log on the disk. Default: 10MiB."),
+    key("stderr-log", SettingKind::Size, "The size of the server's log on the disk. Default: 10MiB."),
 ];
 
 /// The bounds of a client's weight.
@@ -454,7 +527,8 @@ pub(super) const STATE: &[SettingKey] = &[
     key(
         "pointer",
         SettingKind::Text,
-        "JSON pointer (RFC 6901) to the part of the results that is taken. Default: all of them.",
+        "The JSON pointer (RFC 6901) to the part of the results that the field receives. Default: all of \
+         them.",
     ),
 ];
 

@@ -53,7 +53,7 @@ impl<'a> SettingsFile<'a> {
     pub(super) fn toml(&self) -> Result<DeTable<'a>, Complaint> {
         DeTable::parse(self.text).map(Spanned::into_inner).map_err(|error| {
             let at = error.span().map_or(0, |span| span.start);
-            self.complaint(at, "", format!("is no valid TOML: {}", error.message()))
+            self.complaint(at, "", format!("is not valid TOML: {}", error.message()))
         })
     }
 
@@ -187,7 +187,7 @@ impl<'a> SettingValue<'a> {
     pub(super) fn plain(&self) -> Result<String, Complaint> {
         let text = self.expanded()?;
         if text.contains('\0') {
-            return Err(self.complaint("has a zero byte in it, which no command can be given"));
+            return Err(self.complaint("has a zero byte, which a command cannot take"));
         }
         Ok(text)
     }
@@ -197,7 +197,7 @@ impl<'a> SettingValue<'a> {
         let mut variables = BTreeMap::new();
         for (name, field) in self.fields()? {
             if name.is_empty() || name.contains(['=', '\0']) {
-                return Err(field.complaint("is no name for a variable"));
+                return Err(field.complaint("is not a name for a variable"));
             }
             variables.insert(name.to_owned(), field.plain()?);
         }

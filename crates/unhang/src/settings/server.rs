@@ -271,7 +271,7 @@ pub(super) fn read(name: &str, field: &SettingValue<'_>, folder: &Path) -> Resul
 fn idle_timeout(field: &SettingValue<'_>) -> Result<Duration, Complaint> {
     let idle = field.duration()?;
     if idle < IDLE_TIMEOUT_MIN {
-        return Err(field.complaint(format!("must be {} at least", in_words(IDLE_TIMEOUT_MIN))));
+        return Err(field.complaint(format!("must be at least {}", in_words(IDLE_TIMEOUT_MIN))));
     }
     Ok(idle)
 }
@@ -281,7 +281,7 @@ fn prefix(field: &SettingValue<'_>) -> Result<String, Complaint> {
     let is_plain = |character: char| character.is_ascii_alphanumeric() || "_-.".contains(character);
     if prefix.len() > LONGEST_PREFIX || !prefix.chars().all(is_plain) {
         return Err(field.complaint(format!(
-            "may have letters, digits, `_`, `-` and `.`, {LONGEST_PREFIX} at most, or be empty"
+            "may have letters, digits, `_`, `-` and `.`, at most {LONGEST_PREFIX}, or be empty"
         )));
     }
     Ok(prefix)
@@ -336,7 +336,7 @@ fn client_settings(field: &SettingValue<'_>) -> Result<ClientSettings, Complaint
     if client_id.is_none()
         && let Some(secret) = section.get("client-secret")
     {
-        return Err(secret.complaint("is the secret of a client; its `client-id` is missing"));
+        return Err(secret.complaint("is the secret of a client, but the `client-id` is missing"));
     }
     let document = section.get("client-metadata-url");
     let client_metadata_url = document.as_ref().map(checked_url).transpose()?;
@@ -360,7 +360,7 @@ pub(super) fn texts(field: &SettingValue<'_>) -> Result<Vec<String>, Complaint> 
 pub(super) fn header_value(field: &SettingValue<'_>) -> Result<String, Complaint> {
     let value = field.plain()?;
     if value.contains(|character: char| character.is_control() && character != '\t') {
-        return Err(field.complaint("has a character in it that no header can have"));
+        return Err(field.complaint("has a character that a header cannot have"));
     }
     Ok(value)
 }
@@ -375,8 +375,10 @@ pub(super) fn checked_url(field: &SettingValue<'_>) -> Result<String, Complaint>
     let has_host =
         ["http://", "https://"].iter().any(|scheme| url.len() > scheme.len() && url.starts_with(scheme));
     if !has_host || url.contains(char::is_whitespace) {
-        return Err(field
-            .complaint(format!("`{}` is no URL that begins with http:// or https://", shown_url(field)?)));
+        return Err(field.complaint(format!(
+            "`{}` is not a URL that begins with http:// or https://",
+            shown_url(field)?
+        )));
     }
     Ok(url)
 }

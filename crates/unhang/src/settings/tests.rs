@@ -243,18 +243,18 @@ fn what_is_wrong_with_a_token_is_told_without_the_token() {
     for (text, expect) in [
         (
             "tokens = [\"secret-secret\"]",
-            "unhang.toml:2:11: http.tokens[0]: has 13 characters, and could be guessed; 16",
+            "unhang.toml:2:11: http.tokens[0]: has only 13 characters; use at least 16",
         ),
-        ("tokens = [\n\n\"secret secret secret\"]", "unhang.toml:4:1: http.tokens[0]: has a character in it"),
+        ("tokens = [\n\n\"secret secret secret\"]", "unhang.toml:4:1: http.tokens[0]: has a character that"),
         (
             "tokens = \"secret-secret-secret\"",
             "unhang.toml:2:1: http.tokens: expected a list, as in [\"${TOKEN}\"]",
         ),
         ("tokens = [7351735173517351]", "unhang.toml:2:11: http.tokens[0]: expected a text in quotes"),
         ("tokens = [\"${TEAM_TOKEN}\"]", "http.tokens[0]: the variable TEAM_TOKEN is not set"),
-        ("weights = { me = 2 }", "unhang.toml:2:13: http.weights.me: is none of the clients"),
+        ("weights = { me = 2 }", "unhang.toml:2:13: http.weights.me: is not a client"),
         ("weights = { \"token 1\" = 0 }", "http.weights.\"token 1\": "),
-        ("tokens = [\"${TEAM_TOKEN:-}\"]", "http.tokens[0]: has 0 characters"),
+        ("tokens = [\"${TEAM_TOKEN:-}\"]", "http.tokens[0]: has only 0 characters"),
     ] {
         let told = read(&format!("[http]\n{text}")).expect_err(text).to_string();
         assert!(told.contains(expect) && !told.contains("secret") && !told.contains("7351"), "{told}");
@@ -275,7 +275,7 @@ fn what_is_wrong_is_named_with_file_line_and_key() {
         ),
         ("[jobs]\nlog-limit = \"8\"", "jobs.log-limit: needs a unit"),
         ("jobs = 3", "unhang.toml:1:1: jobs: expected a table, found the number 3"),
-        ("[jobs", "unhang.toml:1:6: is no valid TOML: "),
+        ("[jobs", "unhang.toml:1:6: is not valid TOML: "),
         ("separator = \"::\"", "unhang.toml:1:1: separator: `::` must be one to eight letters, digits,"),
         ("separator = \"\"", "separator: `` must be one to eight letters"),
         ("[tools.a]\nmode = \"job\"", "unhang.toml:1:8: tools.a: `command` is missing"),
@@ -287,7 +287,7 @@ fn what_is_wrong_is_named_with_file_line_and_key() {
         ),
         ("[tools.a]\ncommand = [\"${NOWHERE}\"]", "tools.a.command[0]: the variable NOWHERE is not set"),
         ("[tools.a]\ncommand = [\"a\"]\nmode = \"direct\"", "tools.a.mode: expected \"job\" or \"child\""),
-        ("[tools.\"a b\"]\ncommand = [\"a\"]", "tools.\"a b\": is no name for a tool"),
+        ("[tools.\"a b\"]\ncommand = [\"a\"]", "tools.\"a b\": is not a name for a tool"),
         ("[tools.a]\ncommand = [\"a\"]\nresults = \"../x\"", "`../x` cannot be a file of a job"),
         ("[tools.a]\ncommand = [\"a\"]\nresults = \"error.json\"", "`error.json` cannot be a file of a job"),
         (
@@ -299,11 +299,11 @@ fn what_is_wrong_is_named_with_file_line_and_key() {
             "`input.json` cannot be a file of a tool's job",
         ),
         ("[tools.a]\ncommand = [\"a\"]\ninputs = { \"a/b\" = \"c\" }", "`a/b` cannot be a file of a job"),
-        ("[tools.a]\ncommand = [\"a\"]\ninputs = { a = \"../c\" }", "`../c` is no name of a state field"),
+        ("[tools.a]\ncommand = [\"a\"]\ninputs = { a = \"../c\" }", "`../c` is not a name of a state field"),
         ("[tools.a]\ncommand = [\"a\"]\nstate = { field = \"f\" }", "`state` needs `results`"),
         (
             "[tools.a]\ncommand = [\"a\"]\nresults = \"r\"\nstate = { field = \"f\", pointer = \"a\" }",
-            "unhang.toml:4:24: tools.a.state.pointer: `a` is no JSON pointer",
+            "unhang.toml:4:24: tools.a.state.pointer: `a` is not a JSON pointer",
         ),
         (
             "[tools.a]\ncommand = [\"a\"]\ninput-schema = { type = \"string\" }",
@@ -316,7 +316,7 @@ fn what_is_wrong_is_named_with_file_line_and_key() {
         ("[tools.a]\ncommand = [\"a\\u0000\"]", "zero byte"),
         (
             "[tools.a]\ncommand = [\"a\",\n\"{args.b}\"]",
-            "unhang.toml:3:1: tools.a.command[1]: `{args.b}` is none of the `properties` of input-schema",
+            "unhang.toml:3:1: tools.a.command[1]: `{args.b}` is not one of the `properties` of input-schema",
         ),
         (
             "[tools.a]\ncommand = [\"a\", [\"b\", [\"c\"]]]",
@@ -324,7 +324,7 @@ fn what_is_wrong_is_named_with_file_line_and_key() {
         ),
         (
             "[tools.a]\ncommand = [\"a\"]\ninput-schema = { properties = { a = { type = \"int\" } } }",
-            "unhang.toml:3:1: tools.a.input-schema: is no usable JSON schema: `/properties/a/type`: ",
+            "unhang.toml:3:1: tools.a.input-schema: is not a usable JSON schema: `/properties/a/type`: ",
         ),
         ("[servers.a]\n[servers]\nb = 1", "servers.a: `command` or `url` is missing"),
         ("[servers]\nb = 1", "servers.b: expected a table"),
@@ -333,14 +333,15 @@ fn what_is_wrong_is_named_with_file_line_and_key() {
             "unhang.toml:3:1: servers.a.url: a server has a command or a URL",
         ),
         ("[servers.a]\ncommand = \"\"", "servers.a.command: is empty"),
-        ("[servers.a]\nurl = \"b\"", "`b` is no URL that begins with http:// or https://"),
+        ("[servers.a]\nurl = \"b\"", "`b` is not a URL that begins with http:// or https://"),
         ("[servers.a]\nurl = \"https://b\"\nargs = []", "servers.a.args: is for a server with a command"),
         ("[servers.a]\ncommand = \"a\"\nheaders = {}", "servers.a.headers: is for a server with a URL"),
-        ("[servers.a]\nurl = \"https://b\"\nheaders = { A = \"a\\nb\" }", "no header can have"),
+        ("[servers.a]\nurl = \"https://b\"\nheaders = { A = \"a\\nb\" }", "a header cannot have"),
         ("[servers.a]\ncommand = \"a\"\noauth = {}", "servers.a.oauth: is for a server with a URL"),
         (
             "[servers.a]\nurl = \"https://b\"\noauth = { client-secret = \"c\" }",
-            "unhang.toml:3:11: servers.a.oauth.client-secret: is the secret of a client; its `client-id` is missing",
+            "unhang.toml:3:11: servers.a.oauth.client-secret: is the secret of a client, but the \
+             `client-id` is missing",
         ),
         (
             "[servers.a]\nurl = \"https://b\"\noauth = { client-metadata-url = \"https://c/\" }",
@@ -363,11 +364,12 @@ fn what_is_wrong_is_named_with_file_line_and_key() {
         ),
         (
             "[servers.a]\ncommand = \"a\"\nallow = [\"b*\", \"c[\"]",
-            "unhang.toml:3:16: servers.a.allow[1]: `c[` is no pattern: invalid range pattern at its character 2",
+            "unhang.toml:3:16: servers.a.allow[1]: `c[` is not a pattern: invalid range pattern at its \
+             character 2",
         ),
         (
             "[servers.a]\ncommand = \"a\"\nidle-timeout = \"999ms\"",
-            "unhang.toml:3:1: servers.a.idle-timeout: must be 1s at least",
+            "unhang.toml:3:1: servers.a.idle-timeout: must be at least 1s",
         ),
         ("[servers.a]\ncommand = \"a\"\ndeny = \"b\"", "servers.a.deny: expected a list"),
         (
@@ -384,46 +386,48 @@ fn what_is_wrong_is_named_with_file_line_and_key() {
         ),
         (
             "[servers.a]\ncommand = \"a\"\nlimits = { promote-after = \"never\" }",
-            "unhang.toml:3:12: servers.a.limits.promote-after: `never` is no length of time; write a number with a unit",
+            "unhang.toml:3:12: servers.a.limits.promote-after: `never` is not a length of time; write a \
+             number with a unit",
         ),
         ("[jobs]\njoin-same-call = \"no\"", "jobs.join-same-call: expected `true` or `false`, found"),
         (
             "[http]\nallowed-hosts = [\"a:80\"]",
-            "unhang.toml:2:18: http.allowed-hosts[0]: `a:80` is no name of a host",
+            "unhang.toml:2:18: http.allowed-hosts[0]: `a:80` is not a host name",
         ),
         (
             "[clients.cursor]\ncall-clock = 90",
-            "unhang.toml:2:1: clients.cursor.call-clock: expected a length of time with a unit in quotes, such as \"30s\" or \"5m\", found \
-             the number 90; or \"none\"",
+            "unhang.toml:2:1: clients.cursor.call-clock: expected a length of time with a unit in \
+             quotes, such as \"30s\" or \"5m\", found the number 90; or write \"none\"",
         ),
         (
             "[clients.cursor]\ncall-clock = \"90\"",
-            "clients.cursor.call-clock: needs a unit: 90ms, 90s or 90m?; or \"none\"",
+            "clients.cursor.call-clock: needs a unit: 90ms, 90s or 90m?; or write \"none\"",
         ),
-        ("[clients.a]\n[clients.A]", "unhang.toml:2:10: clients.A: is said twice"),
-        ("[clients.\" \"]", "clients.\" \": is no name of a client"),
+        ("[clients.a]\n[clients.A]", "unhang.toml:2:10: clients.A: occurs twice"),
+        ("[clients.\" \"]", "clients.\" \": is not a name of a client"),
         ("[clients]\ncursor = \"90s\"", "clients.cursor: expected a table"),
-        ("[telemetry]\notlp = \"a:4317\"", "telemetry.otlp: `a:4317` is no URL that begins with"),
-        ("[telemetry]\nheaders = { a = \"b\\u0001\" }", "telemetry.headers.a: has a character in it"),
-        ("[http]\nallowed-hosts = [\"https://a\"]", "`https://a` is no name of a host alone"),
-        ("[http]\nallowed-hosts = [\"*.a\"]", "`*.a` is no name of a host alone"),
-        ("[http]\nallowed-hosts = [\"2001:db8::1\"]", "`2001:db8::1` is no name of a host alone"),
-        ("[http]\nallowed-origins = [\"*\"]", "http.allowed-origins[0]: `*` is no origin of a page"),
-        ("[http]\nallowed-origins = [\"https://a/b\"]", "`https://a/b` is no origin of a page"),
+        ("[telemetry]\notlp = \"a:4317\"", "telemetry.otlp: `a:4317` is not a URL that begins with"),
+        ("[telemetry]\nheaders = { a = \"b\\u0001\" }", "telemetry.headers.a: has a character that"),
+        ("[http]\nallowed-hosts = [\"https://a\"]", "`https://a` is not a host name alone"),
+        ("[http]\nallowed-hosts = [\"*.a\"]", "`*.a` is not a host name alone"),
+        ("[http]\nallowed-hosts = [\"2001:db8::1\"]", "`2001:db8::1` is not a host name alone"),
+        ("[http]\nallowed-origins = [\"*\"]", "http.allowed-origins[0]: `*` is not an origin of a page"),
+        ("[http]\nallowed-origins = [\"https://a/b\"]", "`https://a/b` is not an origin of a page"),
         ("[http]\ntls = { key = \"a\" }", "unhang.toml:2:1: http.tls: `certificate` is missing"),
         ("[http]\ntls = { key = \"\", certificate = \"a\" }", "http.tls.key: is empty"),
         ("[http.oauth]\nissuer = \"https://a\"", "unhang.toml:1:7: http.oauth: `resource` is missing"),
         (
             "[http.oauth]\nissuer = \"http://a\"\nresource = \"https://b\"",
-            "unhang.toml:2:1: http.oauth.issuer: `http://a` must be an https:// URL, or on this machine",
+            "unhang.toml:2:1: http.oauth.issuer: `http://a` must be an https:// URL, or a URL on this \
+             machine",
         ),
         (
             "[http.oauth]\nissuer = \"https://a\"\nresource = \"https://b?c\"",
-            "unhang.toml:3:1: http.oauth.resource: must have no name",
+            "unhang.toml:3:1: http.oauth.resource: must not have a user name",
         ),
         (
             "[http.oauth]\nissuer = \"https://a\"\nresource = \"https://b\"\nscopes = [\"c d\"]",
-            "unhang.toml:4:1: http.oauth.scopes: may have ASCII",
+            "unhang.toml:4:1: http.oauth.scopes: may have only ASCII",
         ),
     ] {
         let told = read(text).expect_err(text).to_string();
@@ -445,7 +449,8 @@ fn what_has_no_effect_is_told() {
             "unhang.toml:4:1: tools.a.comand: is not known and has no effect; did you mean `command`?",
             "unhang.toml:7:1: servers.time.arg: is not known and has no effect; did you mean `args`?",
             "unhang.toml:11:17: servers.b.tools.c.max-inflight: is not known and has no effect; did you mean `max-in-flight`?",
-            "unhang.toml:11:37: servers.b.tools.d: is not offered, by `allow` and `deny`, so that this has no effect",
+            "unhang.toml:11:37: servers.b.tools.d: is not offered, because of `allow` and `deny`, so \
+             this has no effect",
         ]
     );
     assert_eq!(settings.servers[0].name, "time");

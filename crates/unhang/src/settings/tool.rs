@@ -33,7 +33,7 @@ pub(super) fn read(
 ) -> Result<ToolSettings, Complaint> {
     if !is_tool_name(name) {
         return Err(field.complaint(format!(
-            "is no name for a tool: use letters, digits, `_`, `-` and `.`, {MAX_TOOL_NAME} at most"
+            "is not a name for a tool: use letters, digits, `_`, `-` and `.`, at most {MAX_TOOL_NAME}"
         )));
     }
     let section = field.section(TOOL)?;
@@ -53,12 +53,12 @@ pub(super) fn read(
     }
     let results = section.get("results").map(|field| file_name(field.text()?, &field)).transpose()?;
     if let Some(name) = results.as_ref().filter(|results| inputs.iter().any(|(name, _)| name == *results)) {
-        return Err(field.complaint(format!("`{}` is an input and the results as well", name.as_str())));
+        return Err(field.complaint(format!("`{}` is both an input and the results", name.as_str())));
     }
     let state = section.get("state").map(|field| state(&field)).transpose()?;
     if state.is_some() && results.is_none() {
         return Err(
-            field.complaint("`state` needs `results`: the file in which the command leaves what is stored")
+            field.complaint("`state` needs `results`: the file to which the command writes its results")
         );
     }
     let environment = section.get("env").map(|field| field.variables()).transpose()?.unwrap_or_default();
@@ -86,7 +86,7 @@ fn command(field: &SettingValue<'_>, arguments: &[&str]) -> Result<CommandTempla
     let program = items.next().ok_or_else(|| field.complaint("is empty; its first item is the program"))?;
     let name = program.plain()?;
     if name.is_empty() {
-        return Err(program.complaint("is empty; it is the program"));
+        return Err(program.complaint("is empty; it must name the program"));
     }
     let pattern =
         |item: SettingValue<'_>| Pattern::parse(&item.plain()?, arguments).map_err(|why| item.complaint(why));
@@ -108,7 +108,7 @@ fn option_arguments(field: &SettingValue<'_>, known: &[&str]) -> Result<Vec<Stri
             return Ok(name);
         }
         let hint = did_you_mean(&name, known.iter().copied());
-        Err(item.complaint(format!("`{name}` is none of the `properties` of input-schema{hint}")))
+        Err(item.complaint(format!("`{name}` is not one of the `properties` of input-schema{hint}")))
     };
     field.items()?.iter().map(argument).collect()
 }
@@ -129,7 +129,7 @@ fn input_schema(
             schema.insert("type".to_owned(), "object".into());
         }
         Some(Value::String(kind)) if kind == "object" => {}
-        Some(_) => return Err(field.complaint("must have `type = \"object\"`, since arguments have names")),
+        Some(_) => return Err(field.complaint("must have `type = \"object\"`, because arguments have names")),
     }
     ArgumentSchema::new(schema.into()).map_err(|why| field.complaint(why))
 }
@@ -148,7 +148,8 @@ fn parsed<T: FromStr<Err: ToString>>(field: &SettingValue<'_>) -> Result<T, Comp
 fn file_name(name: &str, field: &SettingValue<'_>) -> Result<FileName, Complaint> {
     if name == ARGUMENTS {
         return Err(field.complaint(format!(
-            "`{name}` cannot be a file of a tool's job: the arguments of the call are written there"
+            "`{name}` cannot be a file of a tool's job: unhang writes the arguments of the call to that \
+             file"
         )));
     }
     FileName::new(name).map_err(|error| field.complaint(error.to_string()))

@@ -19,7 +19,7 @@ pub(super) fn read(server: &Section<'_>) -> Result<ToolRules, Complaint> {
     for (name, field) in server.get("tools").map_or(Ok(Vec::new()), |field| field.fields())? {
         rules.tools.insert(name.to_owned(), rule(&field)?);
         if !rules.allows(name) {
-            field.warn("is not offered, by `allow` and `deny`, so that this has no effect");
+            field.warn("is not offered, because of `allow` and `deny`, so this has no effect");
         }
     }
     Ok(rules)

@@ -134,7 +134,7 @@ impl Sharing {
         };
         let (servers, own, follows, leading) = match (meeting_point, lead) {
             (Some(meeting_point), Some(None)) if may_follow => {
-                tracing::info!("the servers are those of the gateway that runs already");
+                tracing::info!("unhang uses the servers of the gateway that already runs");
                 let socket = meeting_point.socket();
                 let (lineup, here) = apart(socket.clone(), lineup);
                 let servers = Servers::start(here);
@@ -263,7 +263,10 @@ async fn inherited(meeting_point: MeetingPoint, mut ending: watch::Receiver<bool
         },
         Err(error) => Err(error),
     };
-    lead.inspect_err(|error| tracing::warn!("if nobody leads any more this process cannot: {error}")).ok()
+    lead.inspect_err(|error| {
+        tracing::warn!("this process cannot run the servers if the other gateway ends: {error}");
+    })
+    .ok()
 }
 
 /// Waits until the leader has gone, then leads in its place.
@@ -274,7 +277,7 @@ async fn succeed(
     ending: watch::Receiver<bool>,
 ) {
     let Some(lead) = inherited(meeting_point, ending.clone()).await else { return };
-    tracing::info!("the gateway that had the servers has ended; they are started here");
+    tracing::info!("the gateway that had the servers has ended; unhang starts them here");
     let lineup = own_of(&own).lineup.clone();
     lineup.read_ahead().await;
     let servers = own_of(&own).start();

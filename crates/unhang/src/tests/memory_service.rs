@@ -216,7 +216,7 @@ impl JobService for MemoryService {
             system: machine.into(),
             wait_reason: None,
             outlives: false,
-            ends_with: vec!["the container ends when its first process, `sh`, does".to_owned()],
+            ends_with: vec!["the container ends with its first process, `sh`".to_owned()],
         };
         Box::pin(async move { Ok(system) })
     }

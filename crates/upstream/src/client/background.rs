@@ -215,7 +215,7 @@ impl FollowedCall<'_> {
 
     /// Waits for the end of a job, and returns its result.
     async fn job(&self, job: JobInWords) -> Result<Box<RawValue>, Error> {
-        tracing::debug!("`{}` goes on with `{}` as job {}", self.client.name, self.tool, job.job);
+        tracing::debug!("`{}` continues `{}` as job {}", self.client.name, self.tool, job.job);
         // A caller that drops this future now still knows of the job.
         self.options.tell_of(self.unfinished_job(&job, None));
         let options =
@@ -242,7 +242,7 @@ impl FollowedCall<'_> {
             };
             let Some(status) = StatusInWords::read(&told, job.job) else {
                 let tool = job.status_tool();
-                return Err(self.broken(&format!("`{tool}` does not say how job {} is", job.job)));
+                return Err(self.broken(&format!("`{tool}` did not return the status of job {}", job.job)));
             };
             if status.state.is_final() {
                 return self.left_by(&job, status.state).await;
@@ -325,7 +325,7 @@ impl FollowedCall<'_> {
         dialect: Dialect,
         session: &ServerInfo,
     ) -> Result<Box<RawValue>, Error> {
-        tracing::debug!("`{}` goes on with `{}` as task {}", self.client.name, self.tool, task.id);
+        tracing::debug!("`{}` continues `{}` as task {}", self.client.name, self.tool, task.id);
         let mut answered = HashSet::new();
         // Servers of unhang do not mind being asked about short jobs soon.
         let mut pace = task.id.parse::<JobId>().is_ok().then(|| LookPace::up_to(TASK_MOST));
@@ -430,13 +430,13 @@ impl FollowedCall<'_> {
             FaultKind::Cancelled,
             "tools/call",
             happened,
-            "call it again if it is still wanted",
+            "call it again if you still need the result",
         )
     }
 
     fn broken(&self, why: &str) -> Error {
         let happened =
-            format!("`{}` goes on with `{}` in the background, and {why}", self.client.name, self.tool);
+            format!("`{}` continues `{}` in the background, and {why}", self.client.name, self.tool);
         self.client.failure(FaultKind::BadResponse, "tools/call", happened, "this is a fault of the server")
     }
 }

@@ -72,7 +72,7 @@ impl Client {
                 next => cursor = next,
             }
         }
-        let happened = format!("`{}` gives no end of pages to `{}`", self.name(), list.method());
+        let happened = format!("`{}` gives pages without an end to `{}`", self.name(), list.method());
         Err(self.failure(FaultKind::BadResponse, list.method(), happened, "this is a fault of the server"))
     }
 
@@ -80,7 +80,7 @@ impl Client {
     fn unfinished(&self, list: ServerList, pages: usize, limit: Duration, failure: Failure) -> Error {
         let pages = counted(pages);
         let happened = format!(
-            "`{}` had not come to the end of `{}` within {}, after {pages}",
+            "`{}` had not finished `{}` within {}, after {pages}",
             self.name(),
             list.method(),
             in_words(limit)
@@ -101,7 +101,7 @@ impl Client {
             FaultKind::TooLarge,
             list.method(),
             happened,
-            "have it list less, or raise --max-message",
+            "make the server list less, or raise --max-message",
         )
     }
 

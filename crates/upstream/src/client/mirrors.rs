@@ -74,7 +74,7 @@ impl Mirrors {
             match headers::mirrors(&input_schema) {
                 Ok(mirrors) => drop(known.insert(name, mirrors)),
                 Err(why) => {
-                    tracing::warn!("the tool `{name}` of `{server}` is left out: {why} (x-mcp-header)");
+                    tracing::warn!("unhang leaves out the tool `{name}` of `{server}`: {why} (x-mcp-header)");
                     return false;
                 }
             }

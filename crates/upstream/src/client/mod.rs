@@ -369,11 +369,11 @@ impl Client {
                 other => {
                     let why = match other {
                         Err((_, why)) => why,
-                        Ok(_) => "what was answered is no JSON".to_owned(),
+                        Ok(_) => "the answer to its question is not JSON".to_owned(),
                     };
                     let happened =
                         format!("`{}` asks for `{asked}` before it answers `{method}`, and {why}", self.name);
-                    let hint = "call it where that can be answered";
+                    let hint = "call it from a client that can answer";
                     return Err(self.failure(FaultKind::Cancelled, method, happened, hint));
                 }
             }

@@ -112,7 +112,7 @@ fn walk(schema: &Value, path: Option<&[String]>, found: &mut Vec<Mirror>) -> Res
     let Some(members) = schema.as_object() else { return Ok(()) };
     if let Some(name) = members.get(ANNOTATION) {
         let path = path.filter(|path| !path.is_empty());
-        let path = path.ok_or("an annotation is where it cannot be reached by properties alone")?;
+        let path = path.ok_or("an annotation is at a place that properties alone do not reach")?;
         found.push(annotated(name, members, path.to_vec(), found)?);
     }
     for (name, property) in members.get("properties").and_then(Value::as_object).into_iter().flatten() {
@@ -131,8 +131,10 @@ fn annotated(
     path: Vec<String>,
     found: &[Mirror],
 ) -> Result<Mirror, String> {
-    let name =
-        name.as_str().filter(|name| !name.is_empty()).ok_or("the name of a header is empty, or no text")?;
+    let name = name
+        .as_str()
+        .filter(|name| !name.is_empty())
+        .ok_or("the name of a header is empty, or not a text")?;
     let is_token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
     if !name.bytes().all(is_token) {
         return Err(format!("`{}` cannot be the name of a header", name.escape_debug()));
@@ -227,16 +229,19 @@ mod tests {
         let one = |property: Value| json!({ "properties": { "a": property } });
         for (schema, why) in [
             (one(json!({ "type": "string", "x-mcp-header": "" })), "empty"),
-            (one(json!({ "type": "string", "x-mcp-header": 7 })), "no text"),
+            (one(json!({ "type": "string", "x-mcp-header": 7 })), "not a text"),
             (one(json!({ "type": "string", "x-mcp-header": "My Region" })), "cannot be the name"),
             (one(json!({ "type": "string", "x-mcp-header": "a\r\nb" })), "cannot be the name"),
             (one(json!({ "type": "number", "x-mcp-header": "A" })), "neither"),
             (one(json!({ "type": "null", "x-mcp-header": "A" })), "neither"),
             (one(json!({ "x-mcp-header": "A" })), "neither"),
-            (one(json!({ "type": "array", "items": { "type": "string", "x-mcp-header": "A" } })), "reached"),
-            (json!({ "oneOf": [one(json!({ "type": "string", "x-mcp-header": "A" }))] }), "reached"),
-            (json!({ "$defs": { "a": { "type": "string", "x-mcp-header": "A" } } }), "reached"),
-            (json!({ "type": "string", "x-mcp-header": "A" }), "reached"),
+            (
+                one(json!({ "type": "array", "items": { "type": "string", "x-mcp-header": "A" } })),
+                "do not reach",
+            ),
+            (json!({ "oneOf": [one(json!({ "type": "string", "x-mcp-header": "A" }))] }), "do not reach"),
+            (json!({ "$defs": { "a": { "type": "string", "x-mcp-header": "A" } } }), "do not reach"),
+            (json!({ "type": "string", "x-mcp-header": "A" }), "do not reach"),
             (
                 json!({ "properties": {
                     "a": { "type": "string", "x-mcp-header": "Same" }, "b": { "type": "string", "x-mcp-header": "SAME" },

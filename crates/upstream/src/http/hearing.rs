@@ -122,7 +122,7 @@ impl HttpActor {
             }
             (SseEvent::Oversized(length), _) => {
                 tracing::warn!(
-                    "`{}` said {length} bytes at once, over the limit; they were dropped",
+                    "unhang dropped a message of `{}` with {length} bytes, over the limit",
                     self.upstream_session.name
                 );
             }
@@ -132,7 +132,7 @@ impl HttpActor {
                 match self.connection.resolve(&reference) {
                     Ok(url) => self.way = HttpTransport::Sse(Some(url)),
                     Err(error) => {
-                        self.lose(FaultKind::BadResponse, &format!("gave no place to post to: {error}"));
+                        self.lose(FaultKind::BadResponse, &format!("gave no address for POST: {error}"));
                     }
                 }
             }
@@ -208,7 +208,7 @@ impl HttpActor {
             kind
         };
         let happened = format!("`{}` {why}", self.upstream_session.name);
-        let failure = self.upstream_session.failure(kind, happened, "see whether it runs, and its log");
+        let failure = self.upstream_session.failure(kind, happened, "check whether it runs, and see its log");
         self.upstream_session.end(failure);
     }
 
@@ -255,14 +255,15 @@ impl HttpActor {
             kind = FaultKind::ServerExited;
         }
         if is_broken && kind == FaultKind::ServerExited {
-            hint = "it may have been carried out; ask again if that does no harm";
+            hint = "the server may have carried out the request; send it again if it is safe to repeat";
         }
         let (name, why) = (self.upstream_session.name.clone(), close.told());
         let at = if name == self.address { String::new() } else { format!(" at {}", self.address) };
         let happened = |method: &str| match (is_broken, is_away) {
             (true, _) => {
                 format!(
-                    "`{name}` broke off in its answer to `{method}`, which could not be taken up again: {why}"
+                    "`{name}` broke off in its answer to `{method}`, and unhang could not resume the \
+                     answer: {why}"
                 )
             }
             (_, true) => format!("`{name}` could not be reached{at}: {why}"),
@@ -314,7 +315,11 @@ impl HttpActor {
         let Some(mut exchange) = self.exchanges.remove(id) else { return false };
         let may = SAFE.contains(&&*exchange.method) && !exchange.is_repeated;
         if may {
-            tracing::debug!("`{}` is asked for `{}` once more", self.upstream_session.name, exchange.method);
+            tracing::debug!(
+                "unhang asks `{}` for `{}` once more",
+                self.upstream_session.name,
+                exchange.method
+            );
             (exchange.is_repeated, exchange.broken) = (true, None);
             exchange.task = self.post(
                 ExchangeKind::Request(id.clone()),
@@ -344,7 +349,7 @@ impl HttpActor {
         // Another request may have found that out before.
         if !self.upstream_session.is_shaking() && self.session == session {
             tracing::info!(
-                "`{}` has forgotten the session, and is asked for another",
+                "`{}` has forgotten the session, and unhang begins another",
                 self.upstream_session.name
             );
             self.session = None;
@@ -383,13 +388,13 @@ impl HttpActor {
             });
         }
         let (kind, hint) = match status {
-            401 | 403 => (FaultKind::StartFailed, "log in, or give it the header that it wants"),
+            401 | 403 => (FaultKind::StartFailed, "log in, or give it the header that it requires"),
             // Legacy servers answer a request that they do not know with anything.
-            _ if is_probe => (FaultKind::BadResponse, "see whether it is an MCP server"),
+            _ if is_probe => (FaultKind::BadResponse, "check whether it is an MCP server"),
             404 | 405 => (FaultKind::StartFailed, "check the path of its URL"),
-            429 => (FaultKind::Overloaded, "ask again later, or less at a time"),
+            429 => (FaultKind::Overloaded, "ask again later, or send fewer requests at a time"),
             500.. => (FaultKind::ServerExited, "try again later, or see its log"),
-            _ => (FaultKind::BadResponse, "see whether it is an MCP server"),
+            _ => (FaultKind::BadResponse, "check whether it is an MCP server"),
         };
         let words = in_short(told);
         let happened = |method: &str| format!("`{name}` answered `{method}` with HTTP {status}{words}");

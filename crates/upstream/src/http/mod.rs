@@ -110,7 +110,7 @@ pub(crate) async fn live(server: HttpServer, config: UpstreamConfig, mailbox: Ma
         Err(error) => {
             let happened = format!("`{}` could not be reached: {error}", upstream_session.name);
             let failure =
-                upstream_session.failure(FaultKind::StartFailed, happened, "mend its url or its headers");
+                upstream_session.failure(FaultKind::StartFailed, happened, "fix its url or its headers");
             upstream_session.end(failure);
             return upstream_session.gone();
         }

@@ -15,20 +15,20 @@ impl Close {
     pub(super) fn verdict(&self, is_starting: bool, method: &str) -> (FaultKind, &'static str) {
         let lost = if is_starting { FaultKind::StartFailed } else { FaultKind::ServerExited };
         match self {
-            Close::NoMessage(..) => (FaultKind::BadResponse, "see whether it is an MCP server"),
+            Close::NoMessage(..) => (FaultKind::BadResponse, "check whether it is an MCP server"),
             Close::Whole => (FaultKind::BadResponse, BAD_RESPONSE_HINT),
             Close::Failed(HttpError::TooLarge(_)) | Close::Broke(HttpError::TooLarge(_), _) => {
                 (FaultKind::TooLarge, TOO_LARGE)
             }
             Close::Failed(HttpError::Unreachable(_)) => {
-                (lost, "see whether it runs, and whether its URL is right")
+                (lost, "check whether it runs, and whether its URL is right")
             }
-            Close::Failed(HttpError::Redirected(_)) => (lost, "use that URL, if it is trusted"),
+            Close::Failed(HttpError::Redirected(_)) => (lost, "use that URL, if you trust it"),
             Close::Failed(HttpError::Circle) => (lost, "check the path of its URL"),
             _ if method == "tools/call" => {
-                (lost, "it may have been carried out; ask again if that does no harm")
+                (lost, "the server may have carried out the request; send it again if it is safe to repeat")
             }
-            _ if is_starting => (lost, "see whether it runs, and its log"),
+            _ if is_starting => (lost, "check whether it runs, and see its log"),
             _ => (lost, "ask again"),
         }
     }
@@ -36,14 +36,17 @@ impl Close {
     /// Describes the end of the exchange to a person.
     pub(super) fn told(&self) -> String {
         match self {
-            Close::Ended(_) => "the stream of events ended before it".to_owned(),
-            Close::Whole => "what came is no answer to it".to_owned(),
+            Close::Ended(_) => "the stream of events ended before the answer".to_owned(),
+            Close::Whole => "the HTTP response has no answer to it".to_owned(),
             Close::Broke(error, _) | Close::Failed(error) => error.to_string(),
             Close::Refused(status, told) => format!("HTTP {status}{}", in_short(told)),
             Close::NoMessage(status, Some(kind)) => {
-                format!("what came is {}, and no message (HTTP {status})", one_line(kind))
+                format!(
+                    "the HTTP response has the type {} and is not a message (HTTP {status})",
+                    one_line(kind)
+                )
             }
-            Close::NoMessage(status, None) => format!("nothing came but HTTP {status}"),
+            Close::NoMessage(status, None) => format!("the response was only HTTP {status}"),
         }
     }
 

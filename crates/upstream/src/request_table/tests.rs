@@ -144,7 +144,8 @@ fn l_41_what_is_overdue_is_told_and_its_late_answer_dropped() {
         told,
         [
             "withdraw 1: no answer in time",
-            "1 deadline: `srv` did not answer `tools/call` within 30s; the call was cancelled; raise --call-timeout if it needs longer",
+            "1 deadline: `srv` did not answer `tools/call` within 30s; unhang cancelled the call; raise \
+             --call-timeout if it needs longer",
             "2 deadline: `srv` did not answer `initialize` within 30s; raise --start-timeout if it needs longer",
         ]
     );

@@ -106,7 +106,8 @@ impl ReplyBudget {
             self.unanswered += 1;
             if is_round(self.unanswered) {
                 tracing::warn!(
-                    "`{}` asks for more than it takes answers to: {} of its requests were left unanswered",
+                    "`{}` sends more requests than it reads answers: unhang left {} of its requests \
+                     unanswered",
                     self.server,
                     self.unanswered
                 );

@@ -221,7 +221,7 @@ async fn f_90_what_may_be_about_a_call_that_was_given_up_is_for_no_other_session
     for (id, answered) in [(91, json!(2)), (92, json!("3"))] {
         let declined = logs_and_asks(&mut upstream_session, id).await;
         let why = declined["error"]["message"].as_str().unwrap_or_default();
-        assert!(why.contains("given up"), "{declined}");
+        assert!(why.contains("a cancelled call"), "{declined}");
         assert!(hers.try_recv().is_err(), "it may be about one of the others");
         says(&mut upstream_session, &json!({ "jsonrpc": "2.0", "id": answered, "result": {} }));
     }

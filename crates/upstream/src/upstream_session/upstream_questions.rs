@@ -84,14 +84,16 @@ impl UpstreamQuestions {
             out.reply(compose::answer(&id, "{}"), room);
         } else if is_stateless {
             let text = format!(
-                "`{method}` cannot be asked of a client of revision 2026-07-28; answer with input_required"
+                "a server cannot send `{method}` to a client of revision 2026-07-28; answer with \
+                 input_required"
             );
             out.refuse(&id, FaultKind::InvalidRequest.code(), &text, room);
         } else if self.open.len() >= self.most {
             let text = format!("{} questions are still unanswered", self.open.len());
             out.refuse(&id, FaultKind::Overloaded.code(), &text, room);
         } else if !self.budget.holds(&mut room, bytes) {
-            let text = format!("{bytes} bytes are too many beside the questions that are still unanswered");
+            let text =
+                format!("{bytes} bytes are too many together with the questions that are still unanswered");
             out.refuse(&id, FaultKind::Overloaded.code(), &text, room);
         } else {
             let asked = self.ask(method, params, &audience());
@@ -101,7 +103,7 @@ impl UpstreamQuestions {
                 let late = |_| {
                     Err((
                         FaultKind::Deadline.code(),
-                        format!("nobody answered within {}", in_words(reply_timeout)),
+                        format!("the client did not answer within {}", in_words(reply_timeout)),
                     ))
                 };
                 let reply = timeout(reply_timeout, asked).await.unwrap_or_else(late);
@@ -136,8 +138,8 @@ impl UpstreamQuestions {
             }
             Audience::Several => {
                 self.listener.asks_in_a_crowd(&method);
-                let why = "nothing says which of several calls it is about, and one that was given up counts until it is answered; ask again \
-                           in one that runs alone";
+                let why = "it does not say which of several calls it is about, and a cancelled call counts \
+                    until the server answers it; ask again during a call that runs alone";
                 let declined = (FaultKind::MethodNotFound.code(), format!("`{method}` is declined: {why}"));
                 Box::pin(ready(Err(declined)))
             }

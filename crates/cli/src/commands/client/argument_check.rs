@@ -29,7 +29,8 @@ pub(super) fn check_tool(
             }
         }
     }
-    let hint = "`unhang tools S TOOL` shows what a tool takes; --no-check calls it all the same";
+    let hint = "`unhang tools S TOOL` shows the arguments of a tool; --no-check calls the tool without this \
+        check";
     told(&format!("`{tool}` was not called"), &complaints, hint)
 }
 
@@ -46,8 +47,8 @@ pub(super) fn check_prompt(
         listed.iter().filter(|argument| argument["required"] == true).map(name).collect();
     let mut complaints = missing(arguments, needed.iter().map(String::as_str));
     complaints.extend(unknown(prompt, arguments, &names.iter().map(String::as_str).collect::<Vec<_>>()));
-    let hint = "`unhang prompts S` shows what a prompt takes";
-    told(&format!("`{prompt}` was not asked for"), &complaints, hint)
+    let hint = "`unhang prompts S` shows the arguments of a prompt";
+    told(&format!("`{prompt}` was not requested"), &complaints, hint)
 }
 
 fn missing<'a>(arguments: &Map<String, Value>, needed: impl Iterator<Item = &'a str>) -> Vec<String> {

@@ -151,7 +151,7 @@ fn check_folder(folder: &Path) -> Result<(), CommandFailure> {
         CommandFailure::usage(format!("--save {}: {why}", escaped(&folder.display().to_string())), None)
     };
     match fs::metadata(folder) {
-        Ok(found) if !found.is_dir() => Err(unusable("it is no folder")),
+        Ok(found) if !found.is_dir() => Err(unusable("it is not a folder")),
         Ok(_) => access(folder, Access::WRITE_OK | Access::EXEC_OK)
             .map_err(|error| unusable(&format!("it cannot be written to: {}", io::Error::from(error)))),
         Err(error) => Err(unusable(&error.to_string())),
@@ -250,7 +250,7 @@ pub(super) async fn one_of(
             && failure.kind == FaultKind::Deadline
             && options.timeout.is_some_and(|limit| limit < limits.request_timeout)
         {
-            "the request was cancelled; raise --call-timeout if it needs longer"
+            "unhang cancelled the request; raise --call-timeout if it needs longer"
                 .clone_into(&mut failure.hint);
         }
         error

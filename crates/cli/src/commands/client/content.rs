@@ -105,7 +105,7 @@ impl<'a> Writer<'a> {
         let compact: String = base64.split_ascii_whitespace().collect();
         let saved = BASE64
             .decode(compact.as_bytes())
-            .map_err(|error| io::Error::other(format!("it is no base64: {error}")))
+            .map_err(|error| io::Error::other(format!("it is not base64: {error}")))
             .and_then(|bytes| Ok((self.save(&bytes, ending(mime_type))?, bytes.len())));
         match saved {
             Ok((path, length)) => format!("[{kind}, {length} bytes: {}]\n", path.display()),
@@ -194,7 +194,7 @@ mod tests {
         let expect =
             format!("red\n[image, 2 bytes: {}]\n[image, 2 bytes: {}]\n", first.display(), second.display());
         assert!(text.starts_with(&expect), "{text}");
-        assert!(text.ends_with("file:///a\ninside\n") && text.contains("it is no base64"), "{text}");
+        assert!(text.ends_with("file:///a\ninside\n") && text.contains("it is not base64"), "{text}");
         assert_eq!(fs::read(&second).unwrap(), b"hi");
         assert_eq!(
             writer.tool(&json!({ "content": [], "structuredContent": { "a": 1 } })),

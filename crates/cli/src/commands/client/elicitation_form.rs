@@ -131,7 +131,7 @@ impl FormField {
     pub(super) fn value(&self, typed: &str) -> Result<Option<Value>, String> {
         if typed.is_empty() {
             return match (&self.default, self.is_needed) {
-                (None, true) => Err("this is needed; end the input to cancel".to_owned()),
+                (None, true) => Err("this value is required; end the input to cancel".to_owned()),
                 (default, _) => Ok(default.clone()),
             };
         }
@@ -152,7 +152,7 @@ impl FormField {
                 _ => None,
             },
         };
-        value.map(Some).ok_or_else(|| format!("this has to be {}", self.expected()))
+        value.map(Some).ok_or_else(|| format!("this must be {}", self.expected()))
     }
 
     fn chosen(&self, typed: &str) -> Option<Value> {
@@ -213,7 +213,7 @@ mod tests {
         let question: FormQuestion = serde_json::from_str(question).expect("a question");
         let prompts: Vec<String> = question.fields().iter().map(FormField::prompt).collect();
         assert_eq!(prompts, ["z (string): ", "Years (integer): ", "m (yes | no) [true]: "]);
-        assert!(question.fields()[1].value("").is_err_and(|why| why.contains("needed")));
+        assert!(question.fields()[1].value("").is_err_and(|why| why.contains("required")));
         assert_eq!(question.fields()[0].value(""), Ok(None));
         assert_eq!(question.fields()[2].value(""), Ok(Some(json!(true))));
         assert!(serde_json::from_str::<FormQuestion>(r#"{"requestedSchema":{"properties":[]}}"#).is_err());
@@ -224,12 +224,12 @@ mod tests {
         for (schema, typed, expect) in [
             (json!({ "type": "string", "format": "email" }), "5", Ok(json!("5"))),
             (json!({ "type": "number" }), "2.5", Ok(json!(2.5))),
-            (json!({ "type": "number" }), "true", Err("this has to be number")),
+            (json!({ "type": "number" }), "true", Err("this must be number")),
             (json!({ "type": "integer" }), "7", Ok(json!(7))),
-            (json!({ "type": "integer" }), "7.5", Err("this has to be integer")),
+            (json!({ "type": "integer" }), "7.5", Err("this must be integer")),
             (json!({ "type": "boolean" }), "Yes", Ok(json!(true))),
             (json!({ "type": "boolean" }), "false", Ok(json!(false))),
-            (json!({ "type": "boolean" }), "1", Err("this has to be yes | no")),
+            (json!({ "type": "boolean" }), "1", Err("this must be yes | no")),
             (json!({ "type": "array" }), "a, b", Ok(json!(["a", "b"]))),
         ] {
             let value = field(&schema).value(typed);
@@ -249,7 +249,7 @@ mod tests {
             for typed in ["p2", "Dogs"] {
                 assert_eq!(field.value(typed), Ok(Some(json!("p2"))));
             }
-            assert_eq!(field.value("x"), Err("this has to be p1: Cats | p2: Dogs".to_owned()));
+            assert_eq!(field.value("x"), Err("this must be p1: Cats | p2: Dogs".to_owned()));
         }
         let several =
             field(&json!({ "type": "array", "items": { "anyOf": titled }, "default": ["p1", "p2"] }));

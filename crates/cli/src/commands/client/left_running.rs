@@ -115,7 +115,7 @@ impl BackgroundCall {
         let UnfinishedCall { server, job, what, .. } = &self.unfinished;
         match what {
             Background::CancelledTask => {
-                BackgroundFate::Ends("the server was told that nobody waits for it any more")
+                BackgroundFate::Ends("unhang told the server that no client waits for it any more")
             }
             Background::Call(tool) | Background::Command(tool) if self.is_remote => BackgroundFate::GoesOn(
                 format!("unhang call {} {} job_id={job}", escaped(server), escaped(tool)),
@@ -158,7 +158,7 @@ impl BackgroundCall {
         let (message, hint) = match fate {
             BackgroundFate::GoesOn(command) => {
                 data["goes_on"] = Value::from(true);
-                (format!("{}; it goes on", base.message), format!("{command} fetches its result"))
+                (format!("{}; it continues", base.message), format!("{command} fetches its result"))
             }
             BackgroundFate::Completed => (
                 format!("{}; it has completed since", base.message),
@@ -166,11 +166,12 @@ impl BackgroundCall {
             ),
             BackgroundFate::Uncertain(command) => (
                 format!("{}; its server ends with this command", base.message),
-                format!("{command} says whether the job goes on"),
+                format!("{command} says whether the job continues"),
             ),
             BackgroundFate::Ends(how) => {
                 data["goes_on"] = Value::from(false);
-                let outlive = "calls of a server that stays, as behind `unhang serve --http`, outlive the command that makes them";
+                let outlive = "calls of a server that keeps running, such as one behind `unhang serve --http`, \
+                    outlive the command that makes them";
                 let raise = if self.stop.is_none() { "raise --call-timeout; " } else { "" };
                 (format!("{}; {how}", base.message), format!("{raise}{outlive}"))
             }

@@ -146,12 +146,11 @@ impl ServerTarget {
             }
             ([], [server]) => {
                 let hint =
-                    format!("`{0}` is the server; `unhang {what}s {0}` shows what it has", escaped(server));
+                    format!("`{0}` is the server; `unhang {what}s {0}` lists its {what}s", escaped(server));
                 Err(CommandFailure::usage(format!("the {what} is missing"), Some(&hint)))
             }
             (_, []) => {
-                let hint =
-                    format!("write it before `--`; `unhang {what}s -- CMD ARGS...` shows what there is");
+                let hint = format!("write it before `--`; `unhang {what}s -- CMD ARGS...` lists the {what}s");
                 Err(CommandFailure::usage(format!("the {what} is missing"), Some(&hint)))
             }
         }
@@ -204,7 +203,7 @@ impl<'a> ClientContext<'a> {
             return Ok(());
         }
         let message = format!(
-            "--header, --env and --cwd are for servers that are in no file, and `{}` is in one",
+            "--header, --env and --cwd are for servers that are in no file, but `{}` is in one",
             escaped(name)
         );
         Err(CommandFailure::usage(message, Some("change them in the file that `unhang servers` names")))
@@ -371,7 +370,7 @@ pub(super) fn unread(file: &str, limit: Duration) -> CommandFailure {
         code: exit::DEADLINE,
         kind: "deadline",
         message: format!("{} could not be read to its end within {}", escaped(file), in_words(limit)),
-        hint: Some("if it is a pipe, see who writes to it, and whether they close it".to_owned()),
+        hint: Some("if it is a pipe, check that its writer closes it".to_owned()),
         data: None,
     }
 }
@@ -403,7 +402,7 @@ pub(super) fn no_such_server(known: &ConfiguredServers, name: &str) -> CommandFa
     let hint = match (unhang::wording::nearest(name, names.iter().copied()), names.len()) {
         (Some(near), _) => format!("did you mean `{near}`?"),
         (None, 0) => "no server is configured; write unhang.toml, or give the command after `--`".to_owned(),
-        (None, _) => format!("there are {}; `unhang servers` tells where", names.join(", ")),
+        (None, _) => format!("name one of these: {}; `unhang servers` shows their files", names.join(", ")),
     };
     CommandFailure {
         code: exit::NOT_FOUND,

@@ -130,7 +130,7 @@ fn hints(annotations: &Value) -> Vec<&'static str> {
         ("readOnlyHint", true, "only reads"),
         ("destructiveHint", true, "may destroy something"),
         ("idempotentHint", true, "does the same when it is called again"),
-        ("openWorldHint", true, "reaches what is outside of it"),
+        ("openWorldHint", true, "reaches other systems"),
     ];
     let is_said = |(name, wanted, _): &(&str, bool, &str)| annotations[*name] == *wanted;
     told.into_iter().filter(is_said).map(|(.., words)| words).collect()

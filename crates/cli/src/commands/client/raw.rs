@@ -56,7 +56,7 @@ fn decoded(base64: &str) -> Result<Vec<u8>, CommandFailure> {
     BASE64.decode(compact.as_bytes()).map_err(|error| CommandFailure {
         code: exit::PROTOCOL,
         kind: "bad_response",
-        message: format!("the server gave content that is no base64: {error}"),
+        message: format!("the server gave content that is not base64: {error}"),
         hint: Some("--output json prints the result as it came".to_owned()),
         data: None,
     })

@@ -29,15 +29,12 @@ pub(super) fn by_command(
     listener: Arc<dyn ServerListener>,
 ) -> Result<ClientSpec, CommandFailure> {
     if !ad_hoc.header.is_empty() {
-        let message = "--header is for a URL, and what is asked is a command".to_owned();
+        let message = "--header is for a URL, but this server is a command".to_owned();
         return Err(CommandFailure::usage(message, Some("--env hands a variable to a command")));
     }
     let folder = ad_hoc.cwd.as_ref().map(|folder| {
         folder.canonicalize().ok().filter(|folder| folder.is_dir()).ok_or_else(|| {
-            CommandFailure::usage(
-                format!("--cwd: {} is no folder that can be entered", folder.display()),
-                None,
-            )
+            CommandFailure::usage(format!("--cwd: unhang cannot enter the folder {}", folder.display()), None)
         })
     });
     let environment = if ad_hoc.env.is_empty() {
@@ -89,7 +86,7 @@ pub(super) fn by_url(
     listener: Arc<dyn ServerListener>,
 ) -> Result<ClientSpec, CommandFailure> {
     if !ad_hoc.env.is_empty() || ad_hoc.cwd.is_some() {
-        let message = "--env and --cwd are for a command after `--`, and what is asked is a URL".to_owned();
+        let message = "--env and --cwd are for a command after `--`, but this server is a URL".to_owned();
         return Err(CommandFailure::usage(message, Some("--header sends a header to a URL")));
     }
     let address = checked(url, &ad_hoc.header)?;
@@ -107,11 +104,11 @@ fn checked(url: &str, headers: &[(String, String)]) -> Result<Address, CommandFa
     // The rest of the URL may be secret. Schemes may be in upper case.
     let scheme = url.split("://").next().unwrap_or_default();
     if !["http", "https"].iter().any(|known| scheme.eq_ignore_ascii_case(known)) {
-        let message = format!("`{}://` is no URL of http:// or https://", escaped(scheme));
+        let message = format!("`{}://` is not http:// or https://", escaped(scheme));
         return Err(CommandFailure::usage(message, None));
     }
     let address = address(url.to_owned(), headers.to_vec());
-    address.check().map_err(|error| unusable("what was given", &error))?;
+    address.check().map_err(|error| unusable("this text", &error))?;
     Ok(address)
 }
 
@@ -165,7 +162,7 @@ pub(super) fn address(url: String, headers: Vec<(String, String)>) -> Address {
 
 /// Makes the failure about an address that is wrong before any request.
 fn unusable(what: &str, error: &impl Display) -> CommandFailure {
-    CommandFailure::usage(format!("{what} cannot be asked: {error}"), None)
+    CommandFailure::usage(format!("{what} cannot be used: {error}"), None)
 }
 
 /// Makes the specification of a server process. `spec` sets its limits, when all settings are known.

@@ -59,7 +59,7 @@ impl ServerRow {
         let unused = match &found.settings {
             Err(complaint) => Some(complaint.to_string()),
             Ok(_) if found.is_disabled => Some("disabled".to_owned()),
-            Ok(_) if found.is_shadowed => Some("another of this name comes first".to_owned()),
+            Ok(_) if found.is_shadowed => Some("another server of this name comes first".to_owned()),
             Ok(_) => None,
         };
         let settings: Option<&ServerSettings> = found.settings.as_ref().ok();

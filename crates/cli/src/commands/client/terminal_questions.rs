@@ -81,7 +81,8 @@ impl ServerListener for TerminalUser {
                 if is_round(count) {
                     let times = if count == 1 { String::new() } else { format!(" {count} times") };
                     tracing::warn!(
-                        "`{server}` asks for input{times}, and there is no terminal to ask at; it was declined"
+                        "`{server}` asks for input{times}, but there is no terminal for the question; \
+                         unhang declined it"
                     );
                 }
                 return Ok(json!({ "action": "decline" }));

@@ -43,7 +43,7 @@ pub(super) fn arguments(
 fn split(pair: &str) -> Result<(&str, &str), CommandFailure> {
     pair.split_once('=').filter(|(key, _)| !key.is_empty()).ok_or_else(|| {
         CommandFailure::usage(
-            format!("`{pair}` is no argument"),
+            format!("`{pair}` is not an argument"),
             Some("write KEY=VALUE, or give them with --json"),
         )
     })
@@ -94,10 +94,10 @@ fn object(from: &str) -> Result<Map<String, Value>, CommandFailure> {
     match serde_json::from_str(&text) {
         Ok(Value::Object(object)) => large_numbers::refuse(text.as_bytes(), what).map(|()| object),
         Ok(_) => Err(CommandFailure::usage(
-            format!("{what} is JSON, but no object"),
+            format!("{what} is JSON, but not an object"),
             Some("arguments have names: {\"key\": value}"),
         )),
-        Err(error) => Err(CommandFailure::usage(format!("{what} is no JSON: {error}"), None)),
+        Err(error) => Err(CommandFailure::usage(format!("{what} is not JSON: {error}"), None)),
     }
 }
 
@@ -133,7 +133,7 @@ fn value(key: &str, text: &str, schema: Option<&Value>, is_checked: bool) -> Res
         return whole(json.unwrap_or_else(|| text.into()));
     }
     Err(CommandFailure::usage(
-        format!("the argument `{key}` has to be {}, and `{text}` is not", types.join(" or ")),
+        format!("the argument `{key}` must be {}, but `{text}` is not", types.join(" or ")),
         None,
     ))
 }
@@ -211,19 +211,19 @@ mod tests {
     fn c_26_what_is_not_what_it_has_to_be_is_the_users_error() {
         let schema = json!({ "properties": { "count": { "type": "integer" } } });
         for (pair, expect) in [
-            ("count=1.5", "`count` has to be integer, and `1.5` is not"),
-            ("count=many", "`count` has to be integer, and `many` is not"),
-            ("count", "`count` is no argument"),
+            ("count=1.5", "`count` must be integer, but `1.5` is not"),
+            ("count=many", "`count` must be integer, but `many` is not"),
+            ("count", "`count` is not an argument"),
             ("count=12345678901234567890123", "12345678901234567890123 in the argument `count` does not fit"),
             ("unknown=[-9223372036854775809]", "-9223372036854775809 in the argument `unknown` does not fit"),
-            ("=1", "`=1` is no argument"),
+            ("=1", "`=1` is not an argument"),
         ] {
             let told = read(&[pair], &schema).expect_err(pair);
             assert!(told.contains(expect), "{told}");
         }
         for (json, expect) in [
-            ("[1]", "is JSON, but no object"),
-            ("{", "is no JSON: EOF"),
+            ("[1]", "is JSON, but not an object"),
+            ("{", "is not JSON: EOF"),
             ("@/nowhere", "cannot be read"),
             ("@", "`--json @` names no file"),
             (r#"{"a": 18446744073709551616}"#, "18446744073709551616 in --json does not fit into 64 bits"),

@@ -194,7 +194,7 @@ mod tests {
     fn f_75_a_long_cause_stays_on_its_line() {
         let mut failed = report("call", JobState::Failed);
         failed.detail = Some(
-            "the unhang process that waited ended\nbefore it came; look before calling it again".repeat(9),
+            "the unhang process that waited ended\nbefore it came; check before you repeat it".repeat(9),
         );
         let text = text(&[failed], None, JobTimestamp::now(), TerminalMarks::NONE, 80);
         assert_eq!(text.lines().count(), 2, "{text}");

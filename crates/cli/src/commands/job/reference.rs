@@ -81,7 +81,7 @@ fn unknown(message: String) -> CommandFailure {
         code: exit::NOT_FOUND,
         kind: "no_such_job",
         message,
-        hint: Some("`unhang job list` has the newest".to_owned()),
+        hint: Some("`unhang job list` shows the newest jobs".to_owned()),
         data: None,
     }
 }
@@ -92,5 +92,5 @@ fn several(beginning: &str, found: &BTreeSet<JobId>, count: usize) -> CommandFai
         told.push(format!("{} more", count - TOLD));
     }
     let message = format!("{count} jobs have an id that begins with `{beginning}`: {}", told.join(", "));
-    CommandFailure::usage(message, Some("type more of it"))
+    CommandFailure::usage(message, Some("type more characters of the id"))
 }

@@ -54,8 +54,8 @@ async fn cancel_unopened(
     if are_all_told {
         return Ok(exit::FAILED);
     }
-    let hint =
-        "if the disk is full, make room, or name a job by its whole ID: it is told to end all the same";
+    let hint = "if the disk is full, make room, or name a job by its whole ID: unhang then tells it to end in \
+         any case";
     Err(CommandFailure { hint: cause.hint.or_else(|| Some(hint.to_owned())), ..cause })
 }
 

@@ -40,8 +40,8 @@ pub(super) async fn run(context: &JobContext, reference: &JobReference) -> Comma
             Some(results) => Ok(json(results)),
             None => {
                 let what = match &report.results_name {
-                    Some(name) => format!("its result file `{}` is not there any more", escaped(name)),
-                    None => "no --result was agreed on".to_owned(),
+                    Some(name) => format!("its result file `{}` no longer exists", escaped(name)),
+                    None => "it was started without --result".to_owned(),
                 };
                 output::error(
                     &format!("job {id} has completed; {what}"),

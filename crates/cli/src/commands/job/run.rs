@@ -92,7 +92,7 @@ fn submission(arguments: JobRun, of_file: &JobSettings) -> Result<Submission, Co
     let inputs = inputs(&arguments.input)?;
     let name = arguments.name.unwrap_or_else(|| program_name(&arguments.command));
     let mut submission = Submission::new(arguments.command, folder)
-        .map_err(|error| CommandFailure::system("there is no random source to draw an id from", &error))?;
+        .map_err(|error| CommandFailure::system("the system has no random source for an id", &error))?;
     submission.id = arguments.id.unwrap_or(submission.id);
     submission.name = name;
     submission.environment = inherited().collect();
@@ -143,7 +143,7 @@ fn input(path: &Path) -> Result<JobInput, CommandFailure> {
         .canonicalize()
         .map_err(|error| usage(format!("--input {} cannot be read: {error}", path.display())))?;
     if source.metadata().is_ok_and(|found| !found.is_file()) {
-        return Err(usage(format!("--input {} cannot be read: it is no plain file", path.display())));
+        return Err(usage(format!("--input {} cannot be read: it is not a regular file", path.display())));
     }
     Ok(JobInput { file, source: InputSource::File(source) })
 }

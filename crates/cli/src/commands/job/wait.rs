@@ -93,7 +93,7 @@ fn too_late(statuses: &[JobStatus], arguments: &JobWait) -> CommandFailure {
             arguments.timeout.map(in_words).unwrap_or_default(),
             ids_and_states(statuses)
         ),
-        hint: Some("they go on; wait again with a longer --timeout".to_owned()),
+        hint: Some("they continue; wait again with a longer --timeout".to_owned()),
         data: None,
     }
 }
@@ -163,7 +163,7 @@ async fn past(deadline: Option<Deadline>) {
 /// Tells which jobs go on without this command, and returns the exit code.
 pub(super) fn leave_running(statuses: &[JobStatus], stop: Stop) -> u8 {
     let open: Vec<&str> = open(statuses).map(|record| record.job_id.as_str()).collect();
-    let (ids, goes_on) = (open.join(" "), if open.len() == 1 { "goes on" } else { "go on" });
+    let (ids, goes_on) = (open.join(" "), if open.len() == 1 { "continues" } else { "continue" });
     output::error(
         &format!("no longer waiting; {} {goes_on}: {ids}", counted(open.len(), "job")),
         Some(&format!("unhang job wait {ids}, or end with: unhang job cancel {ids}")),

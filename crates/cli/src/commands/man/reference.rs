@@ -17,20 +17,20 @@ const HEAD: &str = "\
 
 # The command line
 
-Every command with its arguments, flags and exit codes. The same texts are in `unhang COMMAND --help`, in the manual
-(`unhang man DIR`) and in what shells complete (`unhang completions SHELL`). How to work with them is told in the guides:
-[wrap](../guide/wrap.md), [command line](../guide/command-line.md), [jobs](../guide/jobs.md),
+This page lists every command with its arguments, flags and exit codes. The help (`unhang COMMAND --help`), the manual
+(`unhang man DIR`) and the completions of shells (`unhang completions SHELL`) have the same texts. The guides show how to
+use the commands: [wrap](../guide/wrap.md), [command line](../guide/command-line.md), [jobs](../guide/jobs.md),
 [jobs for servers](../guide/jobs-for-servers.md).
 
-A flag goes before its environment variable, that before the configuration file, and that before the default. Data goes to
-stdout, everything else to stderr. Everywhere, `-v` says on stderr what is being done and waited for, and `--help` prints
-the help.
+A flag overrides its environment variable. The variable overrides the configuration file, and the file overrides the
+default. Data goes to stdout, and everything else to stderr. With `-v`, every command prints its current action and its
+waits to stderr. `--help` prints the help.
 ";
 
 const ABOUT_LIMITS: &str = "\
-Times need a unit (`500ms`, `30s`, `5m`), sizes too (`64KiB`, `16MiB`). In `unhang.toml` the name of a limit is that of its flag
-without the dashes, under `[servers.NAME.limits]`; those of jobs are under `[jobs]`, and `quiet` is under `[servers.NAME]`.
-For a client that is known to give up sooner than `--call-timeout`, the limit is 95 % of the client's own.
+Times and sizes need a unit (`500ms`, `30s`, `5m`; `64KiB`, `16MiB`). In `unhang.toml`, the name of a limit is its flag without
+the dashes, under `[servers.NAME.limits]`. The limits of jobs are under `[jobs]`, and `quiet` is under `[servers.NAME]`. If unhang
+knows that the client has a shorter timeout than `--call-timeout`, the limit is 95 % of the client's timeout.
 ";
 
 /// Makes the whole page.
@@ -40,14 +40,14 @@ pub(super) fn page(whole: &Command) -> String {
     let rows: Vec<_> =
         whole.get_subcommands().map(|command| vec![link(&title(command)), about(command)]).collect();
     page.push_str("\n## Commands\n\n");
-    table(&mut page, &["command", "what it does"], &rows);
+    table(&mut page, &["command", "meaning"], &rows);
 
     let rows = exit::MEANINGS.map(|(code, meaning)| vec![code.to_string(), meaning.to_owned()]);
     page.push_str("\n## Exit codes\n\n");
-    table(&mut page, &["code", "what it means"], &rows);
+    table(&mut page, &["code", "meaning"], &rows);
 
     let _infallible = write!(page, "\n## Limits\n\n{ABOUT_LIMITS}\n");
-    arguments(&mut page, "limits what", &limits(whole));
+    arguments(&mut page, "meaning", &limits(whole));
 
     for command in whole.get_subcommands() {
         one(&mut page, command, whole, "##");
@@ -89,7 +89,7 @@ fn one(page: &mut String, command: &Command, above: &Command, heading: &str) {
             others.into_iter().partition(|argument| argument.is_positional());
         positionals.extend(flags);
         page.push('\n');
-        arguments(page, "what it says", &positionals);
+        arguments(page, "meaning", &positionals);
     }
     if !limits.is_empty() {
         let names = limits.iter().filter_map(|limit| limit.get_long()).map(|name| format!("`--{name}`"));

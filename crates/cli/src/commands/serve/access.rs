@@ -80,14 +80,14 @@ impl PreparedHttp {
 fn tokens_of(path: &Path) -> Result<Vec<Token>, String> {
     let wrong = |why: &dyn fmt::Display| format!("--token-file {}: {why}", path.display());
     let bytes = read_file(path, Readers::Owner).map_err(|why| wrong(&why))?;
-    let text = String::from_utf8(bytes).map_err(|_| wrong(&"is no text"))?;
+    let text = String::from_utf8(bytes).map_err(|_| wrong(&"is not text"))?;
     let lines = (1..).zip(text.lines()).filter(|(_, line)| !line.trim().is_empty());
     let tokens = lines.map(|(number, line)| {
         Token::new(line.trim().to_owned()).map_err(|why| wrong(&format!("line {number}: {why}")))
     });
     let tokens = tokens.collect::<Result<Vec<Token>, String>>()?;
     if tokens.is_empty() {
-        return Err(wrong(&"has no token in it; write one a line"));
+        return Err(wrong(&"has no token; write one token per line"));
     }
     Ok(tokens)
 }
@@ -118,7 +118,7 @@ fn read_file(path: &Path, readers: Readers) -> Result<Vec<u8>, String> {
     let file = OpenOptions::new().read(true).custom_flags(flags).open(path).map_err(cannot)?;
     let metadata = file.metadata().map_err(cannot)?;
     if !metadata.is_file() {
-        return Err("is no plain file".to_owned());
+        return Err("is not a regular file".to_owned());
     }
     if readers == Readers::Owner {
         private(&file, path)?;

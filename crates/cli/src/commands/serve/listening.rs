@@ -19,7 +19,10 @@ const HANDED_OVER: &str = "systemd";
 /// Returns a warning if sockets were handed over but this address, or none, was asked for. Returns `None` otherwise.
 pub(super) fn unused(address: Option<&str>, sockets: usize) -> Option<String> {
     (sockets > 0 && address != Some(HANDED_OVER)).then(|| {
-        format!("nobody listens at the {sockets} sockets that were handed over, which `--http {HANDED_OVER}` would take")
+        format!(
+            "the {sockets} sockets that systemd handed over are not used; `--http {HANDED_OVER}` uses \
+            them"
+        )
     })
 }
 
@@ -73,9 +76,11 @@ fn unbound(addresses: &[SocketAddr], error: &io::Error) -> String {
 /// Takes the sockets of a service manager.
 fn handed_over(sockets: Vec<OwnedFd>, http_settings: &PreparedHttp) -> Result<HttpListening, String> {
     if sockets.is_empty() {
-        return Err("no socket was handed over; have a socket unit of systemd start this (`systemctl --user start unhang.socket`), or \
-                    give an address, as in 127.0.0.1:8808"
-            .to_owned());
+        return Err(
+            "systemd handed over no socket; let a socket unit of systemd start unhang (`systemctl --user \
+            start unhang.socket`), or give an address, as in 127.0.0.1:8808"
+                .to_owned(),
+        );
     }
     let (mut listeners, mut addresses) = (Vec::new(), Vec::new());
     for (number, socket) in (1..).zip(sockets) {
@@ -84,9 +89,7 @@ fn handed_over(sockets: Vec<OwnedFd>, http_settings: &PreparedHttp) -> Result<Ht
         let is_listening = socket_type(&socket).is_ok_and(|kind| kind == SocketType::STREAM)
             && socket_acceptconn(&socket).unwrap_or_default();
         if !is_listening {
-            return Err(wrong(
-                &"is none that listens; name it with ListenStream=, and leave Accept=no as it is",
-            ));
+            return Err(wrong(&"does not listen; name it with ListenStream=, and leave Accept=no as it is"));
         }
         match socket_domain(&socket).map_err(|error| cannot(&error))? {
             AddressFamily::INET | AddressFamily::INET6 => {
@@ -101,13 +104,13 @@ fn handed_over(sockets: Vec<OwnedFd>, http_settings: &PreparedHttp) -> Result<Ht
                 let listener = listener.set_nonblocking(true).and_then(|()| UnixListener::from_std(listener));
                 listeners.push(HttpListener::Local(listener.map_err(|error| cannot(&error))?, None));
             }
-            _ => return Err(wrong(&"is neither one of TCP nor one among the files")),
+            _ => return Err(wrong(&"is neither a TCP socket nor a Unix socket")),
         }
     }
     suffices(
         http_settings,
         &addresses,
-        "have ListenStream= name an address of this machine alone, as 127.0.0.1:8808",
+        "set ListenStream= to an address of this machine alone, as 127.0.0.1:8808",
     )?;
     Ok(HttpListening::new(listeners, addresses, http_settings))
 }
@@ -118,8 +121,8 @@ fn suffices(http_settings: &PreparedHttp, addresses: &[SocketAddr], instead: &st
         return Ok(());
     }
     Err(format!(
-        "other machines could ask whatever your servers can do, and nothing would ask who they are; add `tokens = [\"${{TOKEN}}\"]` \
-         under [http] of unhang.toml, or [http.oauth], or give --token-file, or {instead}"
+        "other machines could use your servers without a token; add `tokens = [\"${{TOKEN}}\"]` under \
+         [http] of unhang.toml, or [http.oauth], or give --token-file, or {instead}"
     ))
 }
 
@@ -133,8 +136,8 @@ impl HttpListening {
             addresses.iter().find(|address| !address.ip().is_loopback() && http_settings.tls.is_none());
         let warning = exposed.map(|address| {
             format!(
-                "whoever stands between clients and {address} can read their tokens; name `tls` under [http] of unhang.toml, or have a \
-                 reverse proxy speak TLS in front of it"
+                "machines between clients and {address} can read the tokens; set `tls` under [http] of \
+                 unhang.toml, or let a reverse proxy speak TLS in front of unhang"
             )
         });
         HttpListening { listeners, addresses, warning }

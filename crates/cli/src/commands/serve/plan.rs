@@ -121,7 +121,7 @@ impl ServePlan {
             files.extend(http.tls.iter().flat_map(|tls| [tls.certificate.clone(), tls.key.clone()]));
         } else if serve.token_file.is_some() {
             warnings.push(
-                "--token-file has no effect without --http: over stdin and stdout nobody else can ask"
+                "--token-file has no effect without --http: over stdin and stdout there is only one client"
                     .to_owned(),
             );
         }

@@ -173,12 +173,12 @@ impl Reload<'_> {
                 self.diagnostics.notice(&format!("{path} was read again: {}", told.join("; ")));
             }
             Ok(_) if cause == Cause::Signal => {
-                self.diagnostics.notice(&format!("{path} was read again, and says what it said before"));
+                self.diagnostics.notice(&format!("{path} was read again, and nothing has changed"));
             }
-            Ok(_) => tracing::debug!("{path} was written again, and says what it said before"),
+            Ok(_) => tracing::debug!("{path} was written again, and nothing has changed"),
             Err(why) => {
                 self.diagnostics
-                    .warn(&format!("{why}; nothing of it is taken, and what was read before stays"));
+                    .warn(&format!("{why}; unhang ignores the new file and keeps the earlier settings"));
             }
         }
     }
@@ -197,7 +197,8 @@ impl Reload<'_> {
                     entrance.addresses.iter().find(|address| !access.suffices_at(address.ip()))
                 {
                     return Err(format!(
-                        "{}: no token and no [http.oauth] is left, and other machines can ask at {address}",
+                        "{}: the file has no token and no [http.oauth], but other machines can reach \
+                         {address}",
                         self.path.display(),
                     ));
                 }
@@ -218,13 +219,13 @@ impl Reload<'_> {
         warnings.iter().for_each(|warning| self.diagnostics.warn(warning));
         if let Some(table) = table {
             self.table.replace(table);
-            told.push("there are other tools for jobs".to_owned());
+            told.push("the tools for jobs have changed".to_owned());
         }
         lineup.notices = self.diagnostics.notices();
         lineup.own = self.table.definitions().iter().map(|tool| tool.name.clone()).collect();
         told.extend(sentence(&self.shared.replace(lineup)));
         if current.clocks != self.current.clocks {
-            told.push("there are other clocks of clients".to_owned());
+            told.push("the clocks of clients have changed".to_owned());
         }
         if let Some((entrance, admission, tls)) = opened {
             entrance.access_policy.send_replace(admission);
@@ -232,7 +233,8 @@ impl Reload<'_> {
         }
         if current.fixed != self.current.fixed {
             told.push(
-                "what it says of [jobs], [state], [telemetry], `sse` and `message-memory` counts from the next start on"
+                "changes in [jobs], [state], [telemetry], `sse` and `message-memory` take effect at the \
+                 next start"
                     .to_owned(),
             );
         }

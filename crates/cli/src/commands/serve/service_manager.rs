@@ -56,8 +56,7 @@ impl HandedSockets {
             // SAFETY: this is the first thing that a command does, and nothing before it starts a thread.
             unsafe { env::remove_var(name) };
         }
-        let wrong =
-            |error: io::Error| format!("the sockets that LISTEN_FDS speaks of cannot be taken: {error}");
+        let wrong = |error: io::Error| format!("the sockets of LISTEN_FDS cannot be used: {error}");
         let sockets =
             numbers.map_err(wrong)?.map(adopt).collect::<io::Result<Vec<OwnedFd>>>().map_err(wrong)?;
         Ok(HandedSockets { sockets, manager })
@@ -66,7 +65,7 @@ impl HandedSockets {
     /// Returns the manager that gets messages, or one without a socket if nobody wants any. Must be called in a runtime.
     pub(super) fn manager(&self) -> Manager {
         let socket = self.manager.as_ref().map(connected).transpose().unwrap_or_else(|error| {
-            tracing::warn!("the service manager cannot be told anything: {error}");
+            tracing::warn!("messages to the service manager cannot be sent: {error}");
             None
         });
         Manager(socket)
@@ -91,7 +90,7 @@ impl Manager {
     pub(super) async fn follow(self, status: String, mut ending: watch::Receiver<bool>) {
         self.tell(&[NotifyState::Ready, NotifyState::Status(&status)]).await;
         if ending.wait_for(|ending| *ending).await.is_ok() {
-            let status = NotifyState::Status("ending: what is in flight gets its time");
+            let status = NotifyState::Status("ending: requests in flight get their time");
             self.tell(&[NotifyState::Stopping, status]).await;
         }
     }
@@ -102,7 +101,7 @@ impl Manager {
         let what = text.trim_end();
         match timeout(PATIENCE, socket.send(text.as_bytes())).await {
             Ok(Ok(_whole)) => {}
-            Ok(Err(error)) => tracing::warn!("the service manager was not told `{what}`: {error}"),
+            Ok(Err(error)) => tracing::warn!("`{what}` could not be sent to the service manager: {error}"),
             Err(_) => tracing::warn!("the service manager has not taken `{what}` within {PATIENCE:?}"),
         }
     }

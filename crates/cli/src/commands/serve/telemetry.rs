@@ -27,7 +27,8 @@ pub(super) fn spec(
         variable("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL").or_else(|| variable("OTEL_EXPORTER_OTLP_PROTOCOL"));
     if let Some(protocol) = protocol.filter(|protocol| !is_of_file && protocol != "http/protobuf") {
         let why = format!(
-            "requests are not told as traces: OTEL_EXPORTER_OTLP_PROTOCOL is `{protocol}`, and only http/protobuf is spoken"
+            "traces are not sent: OTEL_EXPORTER_OTLP_PROTOCOL is `{protocol}`, and unhang supports only \
+             http/protobuf"
         );
         return (None, Some(why));
     }
@@ -41,7 +42,7 @@ pub(super) fn spec(
     };
     let address = Address { url, headers, uses_proxies: true, socket: None };
     if let Err(error) = address.check() {
-        return (None, Some(format!("requests are not told as traces: {error}")));
+        return (None, Some(format!("traces are not sent: {error}")));
     }
     let service_name = settings.service_name.clone().or_else(|| variable("OTEL_SERVICE_NAME"));
     (Some(TelemetrySpec { address, service_name: service_name.unwrap_or_else(|| "unhang".to_owned()) }), None)
@@ -50,9 +51,7 @@ pub(super) fn spec(
 /// Starts to report requests. Must be called in a runtime.
 pub(super) fn start(spec: Option<TelemetrySpec>) -> Option<Telemetry> {
     // `spec` has checked the address.
-    Telemetry::start(spec?)
-        .inspect_err(|error| tracing::warn!("requests are not told as traces: {error}"))
-        .ok()
+    Telemetry::start(spec?).inspect_err(|error| tracing::warn!("traces are not sent: {error}")).ok()
 }
 
 /// Parses `name=value,name=value`, with the values encoded as in a URL.

@@ -34,7 +34,7 @@ const CTRL_C: &str = "^C";
 /// What only looks may be asked again until it shows what the page does.
 const LOOKS: [&str; 4] = ["unhang job list", "unhang job show", "unhang job logs", "ls"];
 /// What is said of the machine and not of the command.
-const SURROUNDINGS: &str = "unhang: jobs do not outlive everything here";
+const SURROUNDINGS: &str = "unhang: jobs here do not survive everything";
 /// How often one looks at a terminal, a hundredth of a second apart.
 const ATTEMPTS_TO_LOOK: u32 = 2500;
 /// How often a command is asked again.

@@ -79,13 +79,13 @@ pub struct ResourceLimits {
 #[non_exhaustive]
 pub enum TokenRefusal {
     /// The token is not good here.
-    #[error("the token is not good here: {0}")]
+    #[error("the token is not valid here: {0}")]
     Invalid(&'static str),
     /// The token lacks a scope.
-    #[error("the token has not the scope `{0}`")]
+    #[error("the token does not have the scope `{0}`")]
     Scope(String),
     /// Nobody can say whether the token is good.
-    #[error("the keys of the authorization server are not known: {0}")]
+    #[error("unhang does not have the keys of the authorization server: {0}")]
     NoKeys(AuthorizationError),
 }
 
@@ -262,12 +262,12 @@ impl ResourceServerState {
         let now = Instant::now();
         match outcome {
             Ok(keys) => {
-                tracing::info!("{issuer} has {} keys that tokens can be proven with", keys.len());
+                tracing::info!("{issuer} has {} keys for the check of tokens", keys.len());
                 *known =
                     KnownKeys { keys: Some(Arc::new(keys)), fetched: Some(now), tried: Some((now, None)) };
             }
             Err(error) => {
-                tracing::warn!("the keys of {issuer} cannot be fetched: {error}");
+                tracing::warn!("unhang cannot fetch the keys of {issuer}: {error}");
                 known.tried = Some((now, Some(error)));
             }
         }
@@ -279,11 +279,11 @@ impl ResourceServerState {
         let mut metadata = None;
         for metadata_url in metadata_urls(&url(issuer)?) {
             if let Some(body) = self.get(metadata_url).await? {
-                metadata = Some(serde_json::from_slice::<Value>(&body).map_err(|_| wrong("it is no JSON"))?);
+                metadata = Some(serde_json::from_slice::<Value>(&body).map_err(|_| wrong("it is not JSON"))?);
                 break;
             }
         }
-        let metadata = metadata.ok_or_else(|| wrong("there is none"))?;
+        let metadata = metadata.ok_or_else(|| wrong("it does not exist"))?;
         let text = |name: &str| metadata.get(name).and_then(Value::as_str);
         let named = text("issuer").unwrap_or_default();
         if named != issuer {
@@ -293,8 +293,8 @@ impl ResourceServerState {
             });
         }
         let keys = text("jwks_uri").ok_or_else(|| wrong("it has no `jwks_uri`"))?;
-        let keys = self.get(url(keys)?).await?.ok_or_else(|| wrong("there are no keys where it says"))?;
-        Keys::read(&keys).ok_or_else(|| wrong("its keys are no key set"))
+        let keys = self.get(url(keys)?).await?.ok_or_else(|| wrong("its `jwks_uri` does not exist"))?;
+        Keys::read(&keys).ok_or_else(|| wrong("its keys are not a key set"))
     }
 
     /// Fetches a document; `None` if the status says that there is none.

@@ -123,12 +123,12 @@ fn what_is_no_signature_of_theirs_lets_nobody_in() {
         head
     };
     for (head, expect) in [
-        (with("alg", json!("none")), "proves nothing"),
-        (with("alg", json!("None")), "proves nothing"),
-        (with("alg", json!("HS256")), "proves nothing"),
-        (with("alg", json!(null)), "proves nothing"),
-        (with("crit", json!(["exp"])), "in a way that is not known"),
-        (with("typ", json!("dpop+jwt")), "no access token"),
+        (with("alg", json!("none")), "unsafe or unknown"),
+        (with("alg", json!("None")), "unsafe or unknown"),
+        (with("alg", json!("HS256")), "unsafe or unknown"),
+        (with("alg", json!(null)), "unsafe or unknown"),
+        (with("crit", json!(["exp"])), "an extension (`crit`) that unhang does not know"),
+        (with("typ", json!("dpop+jwt")), "not an access token"),
     ] {
         let told =
             judged(&keys, &signer.token(&head, &claims())).expect("a verdict").expect_err("it is wrong");
@@ -160,20 +160,20 @@ fn a_token_is_good_for_us_and_for_its_time() {
     for (name, value, expect) in [
         ("iss", json!("https://login.example.org/"), Some("another authorization server")),
         ("iss", json!(null), Some("another authorization server")),
-        ("aud", json!("https://mcp.example.org/"), Some("somebody else")),
-        ("aud", json!(["https://a", "https://b"]), Some("somebody else")),
-        ("aud", json!(null), Some("somebody else")),
+        ("aud", json!("https://mcp.example.org/"), Some("another resource")),
+        ("aud", json!(["https://a", "https://b"]), Some("another resource")),
+        ("aud", json!(null), Some("another resource")),
         ("aud", json!(["https://a", "https://mcp.example.org/mcp"]), None),
         ("exp", json!(now - 61), Some("expired")),
         ("exp", json!(now - 60), Some("expired")),
         ("exp", json!(now - 59), None),
-        ("exp", json!(null), Some("until when")),
-        ("exp", json!("9999999999"), Some("until when")),
-        ("nbf", json!(now + 61), Some("not good yet")),
+        ("exp", json!(null), Some("when it expires")),
+        ("exp", json!("9999999999"), Some("when it expires")),
+        ("nbf", json!(now + 61), Some("not valid yet")),
         ("nbf", json!(now + 59), None),
-        ("nbf", json!("0"), Some("from when on")),
-        ("sub", json!(null), Some("whose it is")),
-        ("sub", json!(""), Some("whose it is")),
+        ("nbf", json!("0"), Some("when it becomes valid")),
+        ("sub", json!(null), Some("its subject")),
+        ("sub", json!(""), Some("its subject")),
         ("scope", json!("mcp"), None),
         ("scope", json!("mcpx read"), Some("a scope")),
         ("scope", json!(null), Some("a scope")),

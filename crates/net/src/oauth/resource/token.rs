@@ -36,21 +36,21 @@ impl<'a> ParsedToken<'a> {
         if token.len() > LONGEST {
             return Err("it is too long");
         }
-        let no_token = "it is no signed JSON web token";
+        let no_token = "it is not a signed JSON web token";
         let (message, signature) = token.rsplit_once('.').ok_or(no_token)?;
         let (head, claims) = message.split_once('.').ok_or(no_token)?;
         let head = object(head).ok_or(no_token)?;
         let signature = BASE64URL_NOPAD.decode(signature.as_bytes()).map_err(|_| no_token)?;
         let text = |name: &str| head.get(name).and_then(Value::as_str);
         let algorithm = text("alg").and_then(Algorithm::named);
-        let algorithm = algorithm.ok_or("it is signed in a way that proves nothing, or that is not known")?;
+        let algorithm = algorithm.ok_or("the algorithm of its signature is unsafe or unknown")?;
         // This module understands none of the extensions that `crit` demands.
         if head.contains_key("crit") {
-            return Err("it wants to be read in a way that is not known");
+            return Err("it requires an extension (`crit`) that unhang does not know");
         }
         let kind = text("typ").unwrap_or("JWT").to_ascii_lowercase();
         if !["jwt", "at+jwt", "application/at+jwt"].contains(&&*kind) {
-            return Err("it is no access token");
+            return Err("it is not an access token");
         }
         Ok(ParsedToken { algorithm, key: text("kid").map(str::to_owned), message, claims, signature })
     }
@@ -62,7 +62,7 @@ impl<'a> ParsedToken<'a> {
         if !is_proven {
             return Some(Err("its signature is not that of the authorization server"));
         }
-        Some(object(self.claims).map(Claims).ok_or("it says nothing"))
+        Some(object(self.claims).map(Claims).ok_or("it has no readable claims"))
     }
 }
 
@@ -86,21 +86,21 @@ impl Claims {
             return Err("it is from another authorization server");
         }
         if !self.is_for(&settings.resource) {
-            return Err("it is for somebody else");
+            return Err("it is for another resource");
         }
-        let end = self.moment("exp").ok_or("it does not say until when it is good")?;
+        let end = self.moment("exp").ok_or("it does not say when it expires (`exp`)")?;
         if now.as_secs_f64() >= end + leeway.as_secs_f64() {
             return Err("it has expired");
         }
         let beginning = match self.0.get("nbf") {
             None => 0.0,
-            Some(_) => self.moment("nbf").ok_or("it does not say from when on it is good")?,
+            Some(_) => self.moment("nbf").ok_or("it does not say when it becomes valid (`nbf`)")?,
         };
         if now.as_secs_f64() + leeway.as_secs_f64() < beginning {
-            return Err("it is not good yet");
+            return Err("it is not valid yet");
         }
         let subject = self.0.get("sub").and_then(Value::as_str).filter(|subject| !subject.is_empty());
-        subject.ok_or("it does not say whose it is")
+        subject.ok_or("it does not name its subject (`sub`)")
     }
 
     /// Returns the first of these scopes that the token lacks; `None` if it has all of them.

@@ -142,12 +142,12 @@ fn what_is_wrong_with_one_server_spoils_no_other() {
 #[test]
 fn what_is_no_clients_file_is_told_with_its_place() {
     for (file, text, expect) in [
-        ("a.json", "{\"mcpServers\": {\n  \"a\": }", "a.json:2:8: is no valid JSON: "),
-        ("a.json", "[]", "a.json:1:1: is JSON, but no object"),
+        ("a.json", "{\"mcpServers\": {\n  \"a\": }", "a.json:2:8: is not valid JSON: "),
+        ("a.json", "[]", "a.json:1:1: is JSON, but not an object"),
         ("a.json", "", "a.json:1:1: is empty"),
         ("a.json", "{\"a\": 1}", "has none of the keys under which MCP clients keep their servers"),
         ("a.json", "{\"mcpServers\": 3}", "mcpServers: expected a table, found the number 3"),
-        ("a.toml", "[mcp_servers", "a.toml:1:13: is no valid TOML: "),
+        ("a.toml", "[mcp_servers", "a.toml:1:13: is not valid TOML: "),
     ] {
         let told = read_in(file, text).expect_err(text).to_string();
         assert!(told.contains(expect), "{told}\n{expect}");

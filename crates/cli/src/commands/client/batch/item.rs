@@ -45,8 +45,8 @@ impl BatchItem {
     pub(super) fn read(line: u64, text: &[u8]) -> Result<BatchItem, InvalidItem> {
         let mut members: Map<String, Value> = match serde_json::from_slice(text) {
             Ok(Value::Object(members)) => members,
-            Ok(_) => return Err(InvalidItem { id: None, reason: "is JSON, but no object".to_owned() }),
-            Err(error) => return Err(InvalidItem { id: None, reason: format!("is no JSON: {error}") }),
+            Ok(_) => return Err(InvalidItem { id: None, reason: "is JSON, but not an object".to_owned() }),
+            Err(error) => return Err(InvalidItem { id: None, reason: format!("is not JSON: {error}") }),
         };
         let id = members.remove("id").filter(|id| !id.is_null());
         if let Some(number) = large_numbers::in_json(text) {
@@ -61,22 +61,22 @@ impl BatchItem {
         let mut text = |name: &str| match members.remove(name) {
             None | Some(Value::Null) => Ok(None),
             Some(Value::String(text)) => Ok(Some(text)),
-            Some(_) => Err(wrong(format!("has a `{name}` that is no text"))),
+            Some(_) => Err(wrong(format!("has a `{name}` that is not a text"))),
         };
         let (server, tool, uri, prompt) = (text("server")?, text("tool")?, text("uri")?, text("prompt")?);
         let arguments = match members.remove("arguments") {
             None | Some(Value::Null) => None,
             Some(Value::Object(arguments)) => Some(arguments),
-            Some(_) => return Err(wrong("has `arguments` that are no object".to_owned())),
+            Some(_) => return Err(wrong("has `arguments` that are not an object".to_owned())),
         };
         let asked = match (tool, uri, prompt) {
             (Some(tool), None, None) => ItemRequest::Tool(tool, arguments.unwrap_or_default()),
             (None, Some(uri), None) if arguments.is_none() => ItemRequest::Resource(uri),
             (None, Some(_), None) => {
-                return Err(wrong("has a `uri` and `arguments`, which a resource has none of".to_owned()));
+                return Err(wrong("has a `uri` and `arguments`, but a resource has no arguments".to_owned()));
             }
             (None, None, Some(prompt)) => ItemRequest::Prompt(prompt, arguments.unwrap_or_default()),
-            _ => return Err(wrong("has to have one of `tool`, `uri` and `prompt`".to_owned())),
+            _ => return Err(wrong("must have one of `tool`, `uri` and `prompt`".to_owned())),
         };
         Ok(BatchItem { id, line, server, asked })
     }
@@ -113,13 +113,13 @@ mod tests {
     #[test]
     fn what_is_none_is_told_with_its_id() {
         for (line, id, expect) in [
-            ("{", None, "is no JSON"),
-            ("[]", None, "no object"),
+            ("{", None, "is not JSON"),
+            ("[]", None, "not an object"),
             (r#"{"id":1}"#, Some(json!(1)), "one of `tool`, `uri` and `prompt`"),
             (r#"{"id":1,"tool":"a","uri":"b"}"#, Some(json!(1)), "one of `tool`, `uri` and `prompt`"),
-            (r#"{"id":1,"tool":5}"#, Some(json!(1)), "`tool` that is no text"),
-            (r#"{"id":1,"tool":"a","arguments":[1]}"#, Some(json!(1)), "`arguments` that are no object"),
-            (r#"{"id":1,"uri":"a","arguments":{}}"#, Some(json!(1)), "a resource has none of"),
+            (r#"{"id":1,"tool":5}"#, Some(json!(1)), "`tool` that is not a text"),
+            (r#"{"id":1,"tool":"a","arguments":[1]}"#, Some(json!(1)), "`arguments` that are not an object"),
+            (r#"{"id":1,"uri":"a","arguments":{}}"#, Some(json!(1)), "a resource has no arguments"),
             (r#"{"id":1,"tol":"a"}"#, Some(json!(1)), "has the member `tol`"),
             (
                 r#"{"id":1,"tool":"a","arguments":{"b":[18446744073709551616]}}"#,

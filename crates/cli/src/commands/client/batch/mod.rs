@@ -76,7 +76,7 @@ fn opened(
     if resume.is_some_and(|resume| resume != file)
         && let Some(twice) = twice(file).map_err(|error| unusable(file, &error))?
     {
-        let hint = "give each line an id of its own, or none: then its number counts";
+        let hint = "give each line an id of its own, or none: then unhang uses its number";
         return Err(CommandFailure::usage(format!("{}: {}", file.display(), told_twice(&twice)), Some(hint)));
     }
     let earlier = match resume {
@@ -89,7 +89,10 @@ fn opened(
 }
 
 fn told_twice(RepeatedId { id, first, again }: &RepeatedId) -> String {
-    format!("the id {id} stands in line {first} and in line {again}, and --resume knows lines by their ids")
+    format!(
+        "the id {id} is in line {first} and in line {again}, and --resume needs a different id for each \
+        line"
+    )
 }
 
 fn not_done_within(limit: Option<Duration>) -> String {
@@ -122,7 +125,7 @@ impl<'a> BatchWork<'a> {
             code: exit::DEADLINE,
             kind: "deadline",
             message: not_done_within(batch.timeout),
-            hint: Some("raise --timeout, or see who writes the file".to_owned()),
+            hint: Some("raise --timeout, or check the program that writes the file".to_owned()),
             data: None,
         })??;
         let tally = BatchTally::new(lines.count());

@@ -139,14 +139,14 @@ impl EarlierRun {
     /// that unchanged.
     pub(super) fn read(path: &Path, requests: &Path) -> io::Result<(Self, File)> {
         if fs::metadata(path).is_ok_and(|found| !found.is_file()) {
-            return Err(io::Error::other("it is no plain file"));
+            return Err(io::Error::other("it is not a regular file"));
         }
         let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
         let file_identity = |found: &Metadata| (found.dev(), found.ino());
         if requests_metadata(requests).is_some_and(|found| {
             file.metadata().is_ok_and(|own| file_identity(&own) == file_identity(&found))
         }) {
-            return Err(io::Error::other("it is what the requests are read from"));
+            return Err(io::Error::other("it is the file of the requests"));
         }
         let mut earlier = EarlierRun::default();
         let mut input = BufReader::with_capacity(1 << 16, &file);
@@ -173,7 +173,9 @@ impl EarlierRun {
         let is_begun =
             whole == 0 && BEGINNINGS.iter().any(|begin| line.starts_with(begin) || begin.starts_with(&line));
         if !holds_outcomes && !is_begun {
-            return Err(io::Error::other("it holds no outcomes of a batch, and nothing is written into it"));
+            return Err(io::Error::other(
+                "it does not have outcomes of a batch, so unhang writes nothing into it",
+            ));
         }
         let mut file = file;
         file.set_len(whole)?;

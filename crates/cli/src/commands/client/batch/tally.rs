@@ -148,7 +148,7 @@ impl BatchTally {
         match self.lines {
             Some(lines) if lines > done => told.push(format!("{} not done", lines - done)),
             None if self.begun > self.well + self.failed => {
-                told.push(format!("{} begun and not done", self.begun - self.well - self.failed));
+                told.push(format!("{} begun but not done", self.begun - self.well - self.failed));
             }
             _ => {}
         }
