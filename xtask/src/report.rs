@@ -42,6 +42,14 @@ pub(crate) fn timed<T>(
     work: impl FnOnce() -> Result<T, ChoreFailure>,
 ) -> Result<T, ChoreFailure> {
     begun(name);
+    timed_beside_others(name, work)
+}
+
+/// Does the same where several things are done at the same time: reports the end alone.
+pub(crate) fn timed_beside_others<T>(
+    name: &str,
+    work: impl FnOnce() -> Result<T, ChoreFailure>,
+) -> Result<T, ChoreFailure> {
     let start = clock::now();
     let outcome = work();
     ended(name, outcome.is_ok(), start.elapsed());

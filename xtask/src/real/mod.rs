@@ -32,7 +32,11 @@ mod scenario;
 mod sdk_client;
 mod servers;
 
+use std::num::NonZero;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
 use std::time::Duration;
 
 use crate::failure::ChoreFailure;
@@ -141,18 +145,25 @@ fn cases() -> Vec<RealCase> {
     cases
 }
 
-/// Runs all cases even when some fail: each failure names another difference.
+/// Runs all cases even when some fail: each failure names another difference. As many run at the same time as there are processors;
+/// each has its own folder, ports and marker.
 fn perform(project: &Project, cases: &[RealCase], binary: PathBuf) -> Result<(), ChoreFailure> {
     let installed = report::timed("  install", || install::install(project))?;
-    let bench = CaseContext::new(project, installed, binary);
-    let mut failed = Vec::new();
-    for case in cases {
-        let outcome = report::timed(&format!("  {}", case.name), || case.check(&bench));
-        if let Err(failure) = outcome {
-            report::failure(&failure);
-            failed.push(case.name.as_str());
+    let context = CaseContext::new(project, installed, binary);
+    let (next, failed) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+    let work = || {
+        while let Some(case) = cases.get(next.fetch_add(1, Ordering::Relaxed)) {
+            if let Err(failure) =
+                report::timed_beside_others(&format!("  {}", case.name), || case.check(&context))
+            {
+                report::failure(&failure);
+                failed.lock().unwrap_or_else(PoisonError::into_inner).push(case.name.as_str());
+            }
         }
-    }
+    };
+    let processors = thread::available_parallelism().map_or(1, NonZero::get);
+    thread::scope(|scope| (0..processors).for_each(|_| drop(scope.spawn(work))));
+    let failed = failed.into_inner().unwrap_or_else(PoisonError::into_inner);
     if failed.is_empty() {
         return Ok(());
     }
