@@ -60,6 +60,7 @@ pages! {
     wrap: "docs/guide/wrap.md",
     performance: "docs/performance.md",
     cli: "docs/reference/cli.md",
+    dependencies: "docs/design/dependencies.md",
     fuzzing: "docs/reference/fuzzing.md",
     mutants: "docs/reference/mutants.md",
     score: "docs/reference/score.md",
