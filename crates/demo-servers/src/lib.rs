@@ -39,11 +39,11 @@ const HELP: &str = "Run one of the servers that `unhang demo` shows
 
 Usage: unhang zoo NAME [ARGUMENTS...]
 
-  NAME      a server: it misbehaves in its own way, on stdin and stdout
+  NAME      run a server that misbehaves in its own way, on stdin and stdout
   --list    list the servers
-  --help    this help
+  --help    print this help
 
-Exit codes: 0 done; 2 wrong usage; a server ends as it likes.
+Exit codes: 0 done; 2 wrong usage; a server has its own exit codes.
 ";
 
 /// What the children run, and the host of a server; reachable by name like a server, but not in the list.
