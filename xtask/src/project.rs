@@ -58,6 +58,12 @@ impl Project {
         &self.root
     }
 
+    /// The lab, from which the chores take their faulty servers: the one beside this `unhang`, or else the release in the build folder.
+    pub(crate) fn lab(&self, unhang: &Path) -> PathBuf {
+        let beside = unhang.with_file_name("unhang-lab");
+        if beside.exists() { beside } else { self.below_target("release/unhang-lab") }
+    }
+
     /// A path below the build folder.
     pub(crate) fn below_target(&self, path: impl AsRef<Path>) -> PathBuf {
         self.target.join(path)

@@ -92,7 +92,7 @@ pub(crate) enum Command {
     /// Go through one scenario of the official conformance suite
     #[command(hide = true)]
     ConformanceClient(ConformanceClient),
-    /// Run one of the bundled servers and clients that misbehave
+    /// Run one of the servers that `unhang demo` shows
     #[command(hide = true, disable_help_flag = true)]
     Zoo(Zoo),
 }
@@ -213,7 +213,7 @@ pub(crate) struct Man {
 /// `unhang zoo`.
 #[derive(Debug, Args)]
 pub(crate) struct Zoo {
-    /// The faulty program and its arguments
+    /// The server and its arguments
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     pub(crate) words: Vec<String>,
 }

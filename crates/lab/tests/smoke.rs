@@ -34,7 +34,10 @@ fn a_missing_product_is_named() {
 
 #[test]
 fn the_zoo_lists_its_programs() {
-    let (code, stdout, _) = lab(&["zoo", "--list"]);
-    assert_eq!(code, Some(0));
-    assert!(stdout.contains("well-behaved"), "{stdout}");
+    for flag in ["--list", "--page"] {
+        let (code, stdout, _) = lab(&["zoo", flag]);
+        assert_eq!(code, Some(0));
+        // One of the demonstration, and one of the zoo's own.
+        assert!(stdout.contains("well-behaved") && stdout.contains("answers-twice"), "{flag}: {stdout}");
+    }
 }

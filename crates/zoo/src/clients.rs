@@ -25,7 +25,7 @@ mod stops_listening;
 mod terminates_in_mid_call;
 mod writes_byte_by_byte;
 
-use crate::entry::{FaultyProgram, table};
+use unhang_demo_servers::entry::{FaultyProgram, table};
 
 /// Every one of them, sorted by name.
 pub(crate) const ALL: &[FaultyProgram] = table!(

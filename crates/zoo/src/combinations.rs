@@ -14,7 +14,7 @@ mod restarts_silent;
 mod restarts_slowly;
 mod stderr_flood_while_dying;
 
-use crate::entry::{FaultyProgram, table};
+use unhang_demo_servers::entry::{FaultyProgram, table};
 
 /// Every one of them, sorted by name.
 pub(crate) const ALL: &[FaultyProgram] = table!(

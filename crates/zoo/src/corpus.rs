@@ -26,7 +26,8 @@ mod verdict;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use crate::bounded_waits::lock;
+use unhang_demo_servers::bounded_waits::lock;
+
 use crate::signals;
 
 use case_run::WrapperTrial;

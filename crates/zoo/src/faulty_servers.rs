@@ -1,4 +1,4 @@
-//! The servers with one vice, one file each, and their table.
+//! The servers with one vice that the demonstration does not show, one file each, and their table.
 
 mod answers_after_cancel;
 mod answers_twice;
@@ -11,7 +11,6 @@ mod closes_stdout;
 mod conformance_fixture;
 mod crlf;
 mod dies_at_start;
-mod dies_every_call;
 mod dies_idle;
 mod dies_on_garbage;
 mod era_ambiguous;
@@ -31,7 +30,6 @@ mod ignores_stdin_close;
 mod invalid_utf8;
 mod json_logs;
 mod late_discover;
-mod leaves_daemon;
 mod leaves_daemon_empty_env;
 mod leaves_grandchild;
 mod leaves_setsid_child;
@@ -40,7 +38,6 @@ mod many_on_a_line;
 mod modern_only;
 mod nan_result;
 mod nested_deep;
-mod never_answers;
 mod never_reads_stdin;
 mod no_jsonrpc;
 mod no_outcome;
@@ -55,25 +52,21 @@ mod restarts_broken;
 mod server_error;
 mod sigint_deaf;
 mod silent_at_start;
-mod slow_answers;
 mod slow_start;
 mod slow_writer;
-mod stderr_flood;
 mod stderr_giant_line;
-mod stdin_thief;
-mod stdout_noise;
 mod steers_terminal;
 mod stopped;
 mod stops_reading_after;
 mod string_id;
 mod tasks_legacy;
 mod tasks_modern;
-mod tee;
-pub(crate) mod well_behaved;
 mod wrong_id;
 mod wrong_version;
 
-use crate::entry::{FaultyProgram, table};
+use unhang_demo_servers::entry::{FaultyProgram, table};
+
+pub(crate) use unhang_demo_servers::faulty_servers::well_behaved;
 
 /// Every one of them, sorted by name.
 pub(crate) const ALL: &[FaultyProgram] = table!(
@@ -89,7 +82,6 @@ pub(crate) const ALL: &[FaultyProgram] = table!(
     conformance_fixture,
     crlf,
     dies_at_start,
-    dies_every_call,
     dies_idle,
     dies_on_garbage,
     era_ambiguous,
@@ -109,7 +101,6 @@ pub(crate) const ALL: &[FaultyProgram] = table!(
     invalid_utf8,
     json_logs,
     late_discover,
-    leaves_daemon,
     leaves_daemon_empty_env,
     leaves_grandchild,
     leaves_setsid_child,
@@ -118,7 +109,6 @@ pub(crate) const ALL: &[FaultyProgram] = table!(
     modern_only,
     nan_result,
     nested_deep,
-    never_answers,
     never_reads_stdin,
     no_jsonrpc,
     no_outcome,
@@ -133,21 +123,15 @@ pub(crate) const ALL: &[FaultyProgram] = table!(
     server_error,
     sigint_deaf,
     silent_at_start,
-    slow_answers,
     slow_start,
     slow_writer,
-    stderr_flood,
     stderr_giant_line,
-    stdin_thief,
-    stdout_noise,
     steers_terminal,
     stopped,
     stops_reading_after,
     string_id,
     tasks_legacy,
     tasks_modern,
-    tee,
-    well_behaved,
     wrong_id,
     wrong_version,
 );

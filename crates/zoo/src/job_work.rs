@@ -10,7 +10,7 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::{bounded_waits, pipe};
+use unhang_demo_servers::{bounded_waits, pipe};
 
 /// The file that a job's result is expected in.
 pub(crate) const RESULT: &str = "results.json";

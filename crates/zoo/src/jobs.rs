@@ -16,7 +16,7 @@ mod reads_stdin;
 mod slow;
 mod tells_progress;
 
-use crate::entry::{FaultyProgram, table};
+use unhang_demo_servers::entry::{FaultyProgram, table};
 
 /// Every one of them, sorted by name.
 pub(crate) const ALL: &[FaultyProgram] = table!(

@@ -1,6 +1,6 @@
 //! Misbehaving MCP servers, clients and background jobs, each standing for a real incident, to test the rest of the product against.
 //!
-//! A faulty program is a small program behind `unhang zoo NAME [ARGS...]`. Nearly all of them are a plain server with one vice, so
+//! A faulty program is a small program behind `unhang-lab zoo NAME [ARGS...]`. Nearly all of them are a plain server with one vice, so
 //! a test that fails points at one thing; the combinations have several. `well-behaved` is the complete, correct server to
 //! compare with. The remotes are servers over HTTP. The clients start a command, misbehave towards it, and say what came of it; the jobs talk to nobody.
 //!
@@ -9,7 +9,8 @@
 //!
 //! # Invariants
 //!
-//! - The zoo uses no crate of ours: a bug shared between the test server and the code under test would cancel out.
+//! - The zoo uses no crate of ours but the servers of the demonstration, which use none: a bug shared between the test server and the
+//!   code under test would cancel out.
 //! - Unless its vice says otherwise, a server ends by itself when its stdin ends, and a client when its command has. No
 //!   faulty program and no process that one starts outlives [`BOUND`], so a failed test leaves nothing for long.
 //! - Every process that a faulty program leaves behind runs `zoo lingers --marker TEXT`, with the text that the test gave, so that
@@ -17,47 +18,43 @@
 //! - Unless its entry in the table says otherwise, a vice shows at `tools/call`; handshake, lists and pings stay honest, so
 //!   that a client gets as far as the vice.
 
-mod arguments;
-mod bounded_waits;
 mod child_processes;
 mod clients;
 mod combinations;
 pub mod corpus;
-mod entry;
 mod faulty_servers;
 mod job_work;
 mod jobs;
 mod listing;
 pub mod load;
-mod pipe;
 mod plain_client;
-mod plain_server;
-pub mod processes;
 mod remotes;
 mod signals;
 mod tasks;
 mod web;
 
-use std::io::{self, Write};
+use std::io::Write;
 use std::process::ExitCode;
 
-use arguments::ProgramArguments;
-use entry::ProgramMain;
+use unhang_demo_servers::command_line;
+use unhang_demo_servers::entry::ProgramMain;
 
-pub use bounded_waits::BOUND;
-pub use entry::{FaultyProgram, ProgramKind};
+pub use unhang_demo_servers::bounded_waits::BOUND;
+pub use unhang_demo_servers::entry::{FaultyProgram, ProgramKind};
 
-/// The exit code for a wrong or missing argument, or an unknown name.
-const USAGE: u8 = 2;
-
-/// Returns all faulty programs: kind by kind, each sorted by name.
+/// Returns all faulty programs, those of the demonstration included: kind by kind, each sorted by name.
 pub fn faulty_servers() -> impl Iterator<Item = &'static FaultyProgram> {
-    [faulty_servers::ALL, combinations::ALL, remotes::ALL, clients::ALL, jobs::ALL].into_iter().flatten()
+    let mut servers: Vec<_> =
+        [unhang_demo_servers::faulty_servers::ALL, faulty_servers::ALL].into_iter().flatten().collect();
+    servers.sort_unstable_by_key(|server| server.name);
+    servers
+        .into_iter()
+        .chain([combinations::ALL, remotes::ALL, clients::ALL, jobs::ALL].into_iter().flatten())
 }
 
 const HELP: &str = "Run one of the bundled servers, clients and jobs that misbehave
 
-Usage: unhang zoo NAME [ARGUMENTS...]
+Usage: unhang-zoo NAME [ARGUMENTS...]
 
   NAME      run a program that misbehaves in its own way, on stdin and stdout
   --list    list the programs
@@ -67,16 +64,12 @@ Usage: unhang zoo NAME [ARGUMENTS...]
 Exit codes: 0 done; 2 wrong usage; a program has its own exit codes.
 ";
 
-/// What the children run; reachable by name like a faulty program, but not in the list.
+/// What the children run that no server of the demonstration has; reachable by name like a faulty program, but not in the list.
 const HELPERS: &[(&str, ProgramMain)] = &[
-    ("lingers", child_processes::linger),
     ("hops", child_processes::hop),
-    ("detaches", child_processes::detach),
-    ("reads-one-line", child_processes::read_one_line),
     ("ends-parent", child_processes::end_parent),
     ("prints", child_processes::print_on),
     ("chatters", child_processes::chatter),
-    ("hosts", child_processes::host),
     ("echoes", load::echo),
     ("echoes-http", load::echo_over_http),
     ("naive-pump", corpus::naive_pump),
@@ -84,46 +77,28 @@ const HELPERS: &[(&str, ProgramMain)] = &[
 
 /// Runs the named faulty program until it ends; `None` when there is no such faulty program.
 ///
-/// The faulty program takes over stdin, stdout and stderr of this process. Wrong arguments end it with code 2 and a line on
-/// stderr; a reader that has gone ends it quietly with code 0.
+/// The faulty program takes over stdin, stdout and stderr of this process, as [`command_line::run_program`] says.
 #[must_use]
 pub fn run(name: &str, args: &[String]) -> Option<ExitCode> {
     let run = faulty_servers()
         .map(|faulty_server| (faulty_server.name, faulty_server.run))
-        .chain(HELPERS.iter().copied())
+        .chain(unhang_demo_servers::HELPERS.iter().chain(HELPERS).copied())
         .find_map(|(candidate, run)| (candidate == name).then_some(run))?;
-    Some(run(&ProgramArguments::new(args)).unwrap_or_else(|error| match error.kind() {
-        io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
-        io::ErrorKind::InvalidInput => complain(&format!("{name}: {error}"), USAGE),
-        _ => complain(&format!("{name}: {error}"), 1),
-    }))
+    Some(command_line::run_program(name, run, args))
 }
 
 /// Runs what follows the word `zoo` on a command line: `--help`, `--list`, `--page`, or a name and its arguments.
 #[must_use]
 pub fn command(args: &[String]) -> ExitCode {
     match args {
-        [flag] if flag == "--help" || flag == "-h" => show(|out| out.write_all(HELP.as_bytes())),
-        [flag] if flag == "--list" => show(|out| listing::list(out)),
-        [flag] if flag == "--page" => show(|out| listing::page(out)),
-        [name, rest @ ..] => run(name, rest)
-            .unwrap_or_else(|| complain(&format!("no program is called `{name}`; see `zoo --list`"), USAGE)),
-        [] => complain("name a program; see `zoo --list`", USAGE),
+        [flag] if flag == "--help" || flag == "-h" => {
+            command_line::show(|out| out.write_all(HELP.as_bytes()))
+        }
+        [flag] if flag == "--list" => command_line::show(|out| listing::list(out)),
+        [flag] if flag == "--page" => command_line::show(|out| listing::page(out)),
+        [name, rest @ ..] => run(name, rest).unwrap_or_else(|| command_line::unknown_name(name)),
+        [] => command_line::missing_name(),
     }
-}
-
-fn show(write: impl FnOnce(&mut io::StdoutLock<'_>) -> io::Result<()>) -> ExitCode {
-    match write(&mut io::stdout().lock()) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
-        Err(error) => complain(&format!("writing the list: {error}"), 1),
-    }
-}
-
-fn complain(text: &str, code: u8) -> ExitCode {
-    // Nobody is left to tell when stderr is gone too.
-    let _ = writeln!(io::stderr(), "{text}");
-    ExitCode::from(code)
 }
 
 #[cfg(test)]
@@ -169,12 +144,12 @@ mod tests {
 
     #[test]
     fn each_program_has_its_own_file() {
-        for (kind, folder) in [
-            (ProgramKind::Server, "faulty_servers"),
-            (ProgramKind::Combination, "combinations"),
-            (ProgramKind::Remote, "remotes"),
-            (ProgramKind::Client, "clients"),
-            (ProgramKind::Job, "jobs"),
+        for (table, folder) in [
+            (faulty_servers::ALL, "faulty_servers"),
+            (combinations::ALL, "combinations"),
+            (remotes::ALL, "remotes"),
+            (clients::ALL, "clients"),
+            (jobs::ALL, "jobs"),
         ] {
             let folder = format!("{}/src/{folder}", env!("CARGO_MANIFEST_DIR"));
             let mut files: Vec<_> = std::fs::read_dir(folder)
@@ -183,8 +158,7 @@ mod tests {
                 .filter_map(|file| file.strip_suffix(".rs").map(|stem| stem.replace('_', "-")))
                 .collect();
             files.sort_unstable();
-            let names: Vec<_> =
-                faulty_servers().filter(|entry| entry.kind == kind).map(|entry| entry.name).collect();
+            let names: Vec<_> = table.iter().map(|entry| entry.name).collect();
             assert_eq!(files, names);
         }
     }

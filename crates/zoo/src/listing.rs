@@ -1,27 +1,19 @@
-//! The zoo for readers: the list of `unhang zoo --list` and the page in `docs/reference/`.
+//! The zoo for readers: the list of `unhang-lab zoo --list` and the page in `docs/reference/`.
 //!
 //! # Invariants
 //!
 //! - Both say the same about each faulty program; nothing is written by hand but the few words about the kinds.
-//! - No line of the list is wider than [`WIDTH`].
+//! - No line of the list is wider than the `WIDTH` of the demonstration's list.
 
 use std::io::{self, Write};
 
-use crate::entry::{FaultyProgram, ProgramKind};
-
-/// The usual terminal.
-const WIDTH: usize = 80;
-/// In front of what is said about a faulty program.
-const INDENT: &str = "    ";
+use unhang_demo_servers::entry::{FaultyProgram, ProgramKind};
+use unhang_demo_servers::listing::{WORDS_ABOUT_SERVERS, list_kind, synopsis};
 
 /// Returns the heading of a kind and what its faulty programs have in common.
 fn words_about(kind: ProgramKind) -> (&'static str, &'static str) {
     match kind {
-        ProgramKind::Server => (
-            "Servers",
-            "Each speaks MCP on stdin and stdout and has one vice, which shows at `tools/call` unless it says otherwise. \
-             `well-behaved` and `tee` have none.",
-        ),
+        ProgramKind::Server => WORDS_ABOUT_SERVERS,
         ProgramKind::Combination => (
             "Servers with several vices at once",
             "What one guard can stand is not what it can stand while it deals with another.",
@@ -39,26 +31,16 @@ fn words_about(kind: ProgramKind) -> (&'static str, &'static str) {
         ),
         ProgramKind::Job => (
             "Jobs",
-            "Each is a command that talks to nobody and misbehaves as a background job: `unhang job run -- unhang zoo NAME`. \
+            "Each is a command that talks to nobody and misbehaves as a background job: `unhang job run -- unhang-lab zoo NAME`. \
              What it leaves, it leaves in `UNHANG_JOB_DIR`, or where it is started if there is none.",
         ),
     }
 }
 
-fn synopsis(entry: &FaultyProgram) -> String {
-    format!("{} {}", entry.name, entry.usage).trim_end().to_owned()
-}
-
 /// Writes the list: for each faulty program its name and arguments, and below it what it does and stands for.
 pub(crate) fn list(out: &mut impl Write) -> io::Result<()> {
     for kind in ProgramKind::ALL {
-        let (heading, words) = words_about(kind);
-        writeln!(out, "{}", heading.to_uppercase())?;
-        wrap(out, words, "")?;
-        for entry in entries(kind) {
-            writeln!(out, "\n{}", synopsis(entry))?;
-            wrap(out, &format!("{} {}", entry.does, entry.incident), INDENT)?;
-        }
+        list_kind(out, words_about(kind), entries(kind))?;
         if kind != ProgramKind::ALL[ProgramKind::ALL.len() - 1] {
             writeln!(out)?;
         }
@@ -70,41 +52,30 @@ fn entries(kind: ProgramKind) -> impl Iterator<Item = &'static FaultyProgram> {
     crate::faulty_servers().filter(move |entry| entry.kind == kind)
 }
 
-/// Writes text in lines of at most [`WIDTH`], broken between words.
-fn wrap(out: &mut impl Write, text: &str, indent: &str) -> io::Result<()> {
-    let mut line = indent.to_owned();
-    for word in text.split_whitespace() {
-        let is_first = line.len() == indent.len();
-        if !is_first && line.chars().count() + 1 + word.chars().count() > WIDTH {
-            writeln!(out, "{line}")?;
-            line = format!("{indent}{word}");
-        } else {
-            line.push_str(if is_first { "" } else { " " });
-            line.push_str(word);
-        }
-    }
-    writeln!(out, "{line}")
-}
-
 /// The page up to its tables.
 const INTRODUCTION: &str = "\
-<!-- Written by `cargo run -- zoo --page`; change the programs, not this file. -->
+<!-- Written by `cargo run -p unhang-lab -- zoo --page`; change the programs, not this file. -->
 
 # The zoo
 
 Bundled programs that misbehave, each standing for a real incident. The end-to-end tests put them behind and in front of
-`unhang wrap` and run them as jobs; you can do the same, and try any other guard, client or job server on them:
+`unhang wrap` and run them as jobs; you can do the same, and try any other guard, client or job server on them.
 
+The binary `unhang-lab` contains the programs. It is not shipped, so build it first. `unhang zoo --list` shows the servers that
+`unhang demo` uses; `unhang` contains only these.
+
+<!-- not run: builds a release binary -->
 ```sh
-unhang zoo --list
+cargo build --release -p unhang-lab
+target/release/unhang-lab zoo --list
 ```
 
 ```text
-unhang zoo SERVER [ARGUMENTS...]
-unhang wrap -- unhang zoo SERVER [ARGUMENTS...]
-unhang zoo REMOTE [ARGUMENTS...]
-unhang zoo CLIENT -- unhang wrap -- unhang zoo SERVER [ARGUMENTS...]
-unhang job run --wait -- unhang zoo JOB [ARGUMENTS...]
+unhang-lab zoo SERVER [ARGUMENTS...]
+unhang wrap -- unhang-lab zoo SERVER [ARGUMENTS...]
+unhang-lab zoo REMOTE [ARGUMENTS...]
+unhang-lab zoo CLIENT -- unhang wrap -- unhang-lab zoo SERVER [ARGUMENTS...]
+unhang job run --wait -- unhang-lab zoo JOB [ARGUMENTS...]
 ```
 
 The last column has the numbers of the promises that a program puts to the test: 1 answered, 2 clean wire, 3 drained,
@@ -133,6 +104,8 @@ pub(crate) fn page(out: &mut impl Write) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use unhang_demo_servers::listing::WIDTH;
+
     use super::*;
 
     fn written(write: impl Fn(&mut Vec<u8>) -> io::Result<()>) -> String {
@@ -159,7 +132,7 @@ mod tests {
         let kept = std::fs::read_to_string(path).unwrap_or_default();
         assert!(
             kept == written(page),
-            "docs/reference/zoo.md is out of date; write it anew: cargo run -- zoo --page > docs/reference/zoo.md"
+            "docs/reference/zoo.md is out of date; write it anew: cargo run -p unhang-lab -- zoo --page > docs/reference/zoo.md"
         );
     }
 }

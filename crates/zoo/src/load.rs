@@ -27,6 +27,8 @@ use std::fmt;
 use std::io;
 use std::time::Duration;
 
+use unhang_demo_servers::bounded_waits;
+
 pub use commands::{CommandFigures, CommandPlan, CommandRound, measure_commands};
 pub(crate) use echo_server::echo;
 pub(crate) use gateway::echo_over_http;
@@ -38,8 +40,6 @@ pub use samples::median;
 use samples::percentile;
 use session::LoadSession;
 pub use slow::{PromotedUse, SlowFigures, SlowPlan, SlowRound, measure_slow};
-
-use crate::bounded_waits;
 
 /// Bytes of text in a small answer.
 const SMALL: usize = 64;

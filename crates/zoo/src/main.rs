@@ -1,4 +1,4 @@
-//! The zoo as a program of its own: `unhang-zoo zoo NAME ARGS...` does what `unhang zoo NAME ARGS...` does, and so does
+//! The zoo as a program of its own: `unhang-zoo zoo NAME ARGS...` does what `unhang-lab zoo NAME ARGS...` does, and so does
 //! `unhang-zoo NAME ARGS...`.
 
 fn main() -> std::process::ExitCode {

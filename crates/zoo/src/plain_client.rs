@@ -19,12 +19,12 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use serde_json::{Value, json};
+use unhang_demo_servers::{
+    arguments::ProgramArguments, bounded_waits, pipe, plain_server::HANDSHAKE_REVISIONS,
+    processes::WatchedProcess,
+};
 
-use crate::arguments::ProgramArguments;
 use crate::child_processes::{self, ChildStreams};
-use crate::plain_server::HANDSHAKE_REVISIONS;
-use crate::processes::WatchedProcess;
-use crate::{bounded_waits, pipe};
 
 use tally::GuestTally;
 

@@ -27,7 +27,7 @@ mod http_wants_login;
 mod http_well_behaved;
 mod http_wrong_ids;
 
-use crate::entry::{FaultyProgram, table};
+use unhang_demo_servers::entry::{FaultyProgram, table};
 
 /// Every one of them, sorted by name.
 pub(crate) const ALL: &[FaultyProgram] = table!(

@@ -66,13 +66,6 @@ pub(crate) fn meet(number: i32) -> io::Result<()> {
     Ok(())
 }
 
-/// Gives a signal its usual effect again, also where the Rust runtime has a handler of its own (SIGSEGV, SIGBUS).
-#[expect(unsafe_code, reason = "declared above")]
-pub(crate) fn restore(restored: Signal) {
-    // SAFETY: `signal` takes any number and disposition; the default installs no code that could run.
-    unsafe { signal(restored.as_raw(), DEFAULT) };
-}
-
 /// Takes note of SIGINT instead of ending by it; [`was_interrupted`] tells.
 pub(crate) fn catch_interrupt() {
     catch(Signal::INT);

@@ -25,9 +25,7 @@ use std::time::SystemTime;
 
 use ring::rand::{SecureRandom, SystemRandom};
 use serde_json::{Value, json};
-
-use crate::arguments::ProgramArguments;
-use crate::bounded_waits::lock;
+use unhang_demo_servers::{arguments::ProgramArguments, bounded_waits::lock};
 
 use plan::TaskTool;
 use record::{TaskEntry, TaskStage};

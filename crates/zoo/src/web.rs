@@ -22,8 +22,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use serde_json::{Map, Value, json};
-
-use crate::pipe::{self, ClientMessage};
+use unhang_demo_servers::pipe::{self, ClientMessage};
 
 use wire::Wire;
 

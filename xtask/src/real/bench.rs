@@ -1,6 +1,6 @@
 //! The folder of a case, its marker, its environment, and the guarded command lines.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
@@ -28,6 +28,8 @@ pub(crate) struct CaseContext {
     runs: PathBuf,
     /// The `unhang` that is checked.
     binary: PathBuf,
+    /// The program with the servers of the zoo.
+    lab: PathBuf,
 }
 
 /// What one case has for itself.
@@ -43,12 +45,17 @@ impl CaseContext {
             installed,
             sources: project.root().join("real"),
             runs: project.below_target("real/runs"),
+            lab: project.lab(&binary),
             binary,
         }
     }
 
     pub(crate) fn binary(&self) -> &Path {
         &self.binary
+    }
+
+    pub(crate) fn lab(&self) -> &Path {
+        &self.lab
     }
 
     /// A file of the checkout's `real/`.
@@ -74,10 +81,10 @@ impl CaseContext {
         self.unhang(&["wrap", "--"], server)
     }
 
-    /// `unhang zoo tee FROM_CLIENT FROM_SERVER -- COMMAND`, with logs that begin with `side`.
+    /// `unhang-lab zoo tee FROM_CLIENT FROM_SERVER -- COMMAND`, with logs that begin with `side`.
     pub(crate) fn teed(&self, case_folder: &CaseFolder, side: &str, command: &[OsString]) -> Vec<OsString> {
         let log = |direction: &str| case_folder.path(&format!("{side}-{direction}")).into_os_string();
-        let mut words = self.unhang(&["zoo", "tee"], &[]);
+        let mut words = self.zoo("tee");
         words.extend([log("from-client"), log("from-server"), OsString::from("--")]);
         words.extend_from_slice(command);
         words
@@ -87,6 +94,11 @@ impl CaseContext {
     pub(crate) fn observed(&self, case_folder: &CaseFolder, server: &[OsString]) -> Vec<OsString> {
         let guard = ["wrap", "--promote-after", "off", "--"];
         self.teed(case_folder, "outside", &self.unhang(&guard, &self.teed(case_folder, "inside", server)))
+    }
+
+    /// `unhang-lab zoo NAME`.
+    pub(crate) fn zoo(&self, name: &str) -> Vec<OsString> {
+        [self.lab.as_os_str(), "zoo".as_ref(), name.as_ref()].map(OsStr::to_owned).to_vec()
     }
 
     /// `unhang WORDS REST`.

@@ -67,7 +67,7 @@ pub(crate) fn check(
             case_folder.run(suite(bench, case_folder, requirements, ["client", "--command", &client]))?;
         }
         Side::Server { eras } => {
-            let command = [bench.binary().as_os_str(), "zoo".as_ref(), "conformance-fixture".as_ref()];
+            let command = [bench.lab().as_os_str(), "zoo".as_ref(), "conformance-fixture".as_ref()];
             let command = command.into_iter().chain(["--era".as_ref(), eras.as_ref()]);
             let command = command.map(OsStr::to_owned).collect();
             let fixture =

@@ -78,7 +78,7 @@ fn contains(path: &Path, text: &str) -> bool {
 
 /// The process that was started as `unhang wrap`, and not what it has forked.
 fn the_guard(bench: &CaseContext, case_folder: &CaseFolder) -> Result<MarkedProcess, ChoreFailure> {
-    let start = format!("{} wrap -- ", bench.binary().display());
+    let start = format!("{} wrap -- ", bench.lab().display());
     let mut guards = case_folder.marker.processes();
     guards.retain(|process| process.command.starts_with(&start));
     let pids: Vec<_> = guards.iter().map(|process| process.pid).collect();
@@ -95,7 +95,7 @@ fn the_guard(bench: &CaseContext, case_folder: &CaseFolder) -> Result<MarkedProc
 
 /// Whether a process stands on the client's side of the guard.
 fn is_outside(bench: &CaseContext, process: &MarkedProcess) -> bool {
-    let tee = format!("{} zoo tee ", bench.binary().display());
+    let tee = format!("{} zoo tee ", bench.lab().display());
     process.command.contains("python_client.py") || process.command.starts_with(&tee)
 }
 

@@ -8,7 +8,7 @@
 use std::path::Path;
 
 /// Arguments in place of a faulty server's own defaults. `{marker}` is the text by which survivors are found, `{folder}` a
-/// folder of the session's own, `{unhang}` the binary.
+/// folder of the session's own, `{lab}` the program with the faulty servers.
 const ARGUMENTS: &[(&str, &[&str])] = &[
     ("busy-not-hung", &["300"]),
     ("deaf-flood", &["20000"]),
@@ -40,7 +40,7 @@ const ARGUMENTS: &[(&str, &[&str])] = &[
     ("slow-start", &["700"]),
     ("stderr-flood", &["300000"]),
     ("stderr-flood-while-dying", &["300000"]),
-    ("tee", &["{folder}/from-client", "{folder}/from-server", "--", "{unhang}", "zoo", "well-behaved"]),
+    ("tee", &["{folder}/from-client", "{folder}/from-server", "--", "{lab}", "zoo", "well-behaved"]),
 ];
 
 /// What the words of a faulty server's command line stand for.
@@ -48,7 +48,7 @@ const ARGUMENTS: &[(&str, &[&str])] = &[
 pub(crate) struct CommandWords<'a> {
     pub(crate) marker: &'a str,
     pub(crate) folder: &'a Path,
-    pub(crate) unhang: &'a str,
+    pub(crate) lab: &'a str,
 }
 
 /// The faulty servers that are servers.
@@ -63,7 +63,7 @@ pub(crate) fn names() -> Vec<&'static str> {
 pub(crate) fn command(faulty_server: &str, command_words: CommandWords<'_>) -> Vec<String> {
     let own =
         ARGUMENTS.iter().find(|(name, _)| *name == faulty_server).map_or(&[][..], |(_, arguments)| arguments);
-    [command_words.unhang, "zoo", faulty_server]
+    [command_words.lab, "zoo", faulty_server]
         .iter()
         .chain(own)
         .map(|word| fill(word, command_words))
@@ -74,7 +74,7 @@ fn fill(word: &str, command_words: CommandWords<'_>) -> String {
     let folder = command_words.folder.to_string_lossy();
     word.replace("{marker}", command_words.marker)
         .replace("{folder}", &folder)
-        .replace("{unhang}", command_words.unhang)
+        .replace("{lab}", command_words.lab)
 }
 
 /// What a faulty server is known for, in the summary.
@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     fn command_words() -> CommandWords<'static> {
-        CommandWords { marker: "m-1", folder: Path::new("/f"), unhang: "/bin/unhang" }
+        CommandWords { marker: "m-1", folder: Path::new("/f"), lab: "/bin/unhang-lab" }
     }
 
     #[test]
@@ -149,7 +149,7 @@ mod tests {
     fn places_are_filled_in() {
         assert_eq!(
             command("leaves-daemon", command_words()),
-            ["/bin/unhang", "zoo", "leaves-daemon", "--marker", "m-1"]
+            ["/bin/unhang-lab", "zoo", "leaves-daemon", "--marker", "m-1"]
         );
         assert_eq!(command("tee", command_words())[3..5], ["/f/from-client", "/f/from-server"]);
     }

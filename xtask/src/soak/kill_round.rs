@@ -354,7 +354,7 @@ impl Stand<'_> {
             let (tally, lines, code) =
                 (format!("tally-{number}"), job.lines.to_string(), job.code.to_string());
             let signal = job.signal.unwrap_or_default().to_string();
-            let mut command = vec![&*self.stage.unhang, "zoo", "slow", "--gate", "go", "--tally", &tally];
+            let mut command = vec![&*self.stage.lab, "zoo", "slow", "--gate", "go", "--tally", &tally];
             command.extend(["--lines", &lines, "--signal", &signal]);
             command.extend(job.leaves.then_some(["--leaves", "soak"]).into_iter().flatten());
             command.push(&code);

@@ -88,7 +88,7 @@ pub(crate) fn drive(
     flags.extend(lane.flags.iter().map(|flag| (*flag).to_owned()));
     let log_limit = format!("{}B", lane.log_limit);
     flags.extend(["--name", lane.name, "--stderr-log", &log_limit].map(str::to_owned));
-    let command_words = CommandWords { marker: marker.value(), folder: &room, unhang: &stage.unhang };
+    let command_words = CommandWords { marker: marker.value(), folder: &room, lab: &stage.lab };
     let task =
         stage.wrap(&room, &marker, &flags, &faulty_servers::command(lane.faulty_server, command_words));
     let client = SoakClient::start(&task, true, "2025-11-25", lane.timeouts).map_err(plainly)?;

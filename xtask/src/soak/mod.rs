@@ -101,7 +101,7 @@ pub(crate) fn quick(project: &Project) -> Result<(), ChoreFailure> {
     soak(project, &Options { quick: true, binary, ..Options::default() })
 }
 
-/// Finds the binary and makes an empty folder; each seed has its own, so that reports are kept and runs do not meet.
+/// Finds both binaries and makes an empty folder; each seed has its own, so that reports are kept and runs do not meet.
 fn set(project: &Project, options: &Options, seed: u64) -> Result<SoakStage, ChoreFailure> {
     let binary =
         options.binary.as_ref().map_or_else(|| project.below_target("release/unhang"), PathBuf::from);
@@ -113,7 +113,12 @@ fn set(project: &Project, options: &Options, seed: u64) -> Result<SoakStage, Cho
     emptied
         .and_then(|()| fs::create_dir_all(&folder))
         .map_err(|error| ChoreFailure::io(folder.display(), &error))?;
-    Ok(SoakStage { unhang: unhang.to_string_lossy().into_owned(), folder })
+    let lab = project.lab(&unhang);
+    let lab = fs::canonicalize(&lab).map_err(|error| {
+        ChoreFailure::io(format!("{}: build it with `cargo build --release`", lab.display()), &error)
+    })?;
+    let text = |path: PathBuf| path.to_string_lossy().into_owned();
+    Ok(SoakStage { unhang: text(unhang), lab: text(lab), folder })
 }
 
 fn seed_of_the_moment() -> u64 {

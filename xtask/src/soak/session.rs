@@ -59,6 +59,8 @@ const DEADLINE: Duration = Duration::from_mins(3);
 #[derive(Debug, Clone)]
 pub(crate) struct SoakStage {
     pub(crate) unhang: String,
+    /// The program with the faulty servers.
+    pub(crate) lab: String,
     /// For files of the sessions, the logs of the guards and reports.
     pub(crate) folder: PathBuf,
 }
@@ -121,7 +123,7 @@ pub(crate) fn perform(plan: &SessionPlan, stage: &SoakStage) -> Result<WireTally
     let plainly = |what| SessionFailure { what, story: String::new() };
     let room = stage.room(&format!("session-{}", plan.number)).map_err(plainly)?;
     let marker = Marker::unique();
-    let command_words = CommandWords { marker: marker.value(), folder: &room, unhang: &stage.unhang };
+    let command_words = CommandWords { marker: marker.value(), folder: &room, lab: &stage.lab };
     let mut flags = PATIENCE.flags();
     flags.extend(FLAGS.iter().map(|flag| (*flag).to_owned()));
     flags.extend(plan.quiet.then(|| "--quiet".to_owned()));

@@ -48,7 +48,7 @@ pub(crate) fn run(arguments: Arguments) -> ExitCode {
         Command::Completions(completions) => completions::run(&completions),
         Command::Man(man) => man::run(&man),
         Command::ConformanceClient(client) => conformance::run(&client, verbose),
-        Command::Zoo(zoo) => unhang_zoo::command(&zoo.words),
+        Command::Zoo(zoo) => unhang_demo_servers::command(&zoo.words),
     };
     // The default hook has printed the panic already, so only the exit code is left to set.
     panic::catch_unwind(panic::AssertUnwindSafe(run)).unwrap_or(ExitCode::from(exit::BUG))

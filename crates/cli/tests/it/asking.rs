@@ -12,16 +12,14 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::{
-    harness::{Client, PATIENCE, Sandbox, run_to_end, timed, wait_until},
+    harness::{Client, PATIENCE, Sandbox, lab_program, run_to_end, timed, wait_until},
     terminal::terminal,
 };
 
-const UNHANG: &str = env!("CARGO_BIN_EXE_unhang");
-
-/// `unhang WORDS -- unhang zoo PROGRAM…`.
+/// `unhang WORDS -- unhang-lab zoo PROGRAM…`.
 fn command(sandbox: &Sandbox, words: &[&str], faulty_server: &[&str]) -> Command {
     let mut command = sandbox.unhang();
-    command.args(words).args(["--", UNHANG, "zoo"]).args(faulty_server);
+    command.args(words).args(["--", lab_program(), "zoo"]).args(faulty_server);
     command
 }
 
@@ -56,7 +54,7 @@ fn c_69_a_tool_is_listed_and_called() {
         ask(&["call", "--output", "text", "echo", "text=\u{1b}[1mplain"], &["well-behaved"]);
     assert_eq!((code, &*stdout, &*stderr), (0, "\u{1b}[1mplain\n", ""), "nobody looks at a terminal");
     let pinged = answer(&["ping"], &["well-behaved"]);
-    assert!(pinged["server"] == "unhang" && pinged["ms"].as_f64().is_some_and(|ms| ms > 0.0), "{pinged}");
+    assert!(pinged["server"] == "unhang-lab" && pinged["ms"].as_f64().is_some_and(|ms| ms > 0.0), "{pinged}");
 }
 
 #[test]
@@ -131,9 +129,9 @@ fn what_goes_wrong_is_told_by_exit_code_and_sentence() {
     for (words, faulty_server, code, expect) in [
         (echo, &["dies-at-start", "7"][..], 3, "ended (exit code 7) before it answered anything"),
         (echo, &["dies-at-start", "7"], 3, "its stderr ended with:\n  | error: no project file"),
-        (echo, &["dies-every-call"], 3, "`unhang` ended (exit code"),
-        (&["call", "die", "code=3"], &["well-behaved"], 3, "`unhang` ended (exit code 3)"),
-        (&["call", "--call-timeout", "20s", "echo", "text=x"], &["closes-stdout"], 3, "`unhang` ended"),
+        (echo, &["dies-every-call"], 3, "`unhang-lab` ended (exit code"),
+        (&["call", "die", "code=3"], &["well-behaved"], 3, "`unhang-lab` ended (exit code 3)"),
+        (&["call", "--call-timeout", "20s", "echo", "text=x"], &["closes-stdout"], 3, "`unhang-lab` ended"),
         (
             &["tools", "--start-timeout", "1s"],
             &["silent-at-start"],
@@ -298,6 +296,7 @@ fn a_signal_ends_what_waits_for_its_reader() {
 /// A sandbox with files of clients in it.
 fn configured() -> Sandbox {
     let sandbox = Sandbox::new();
+    let lab = lab_program();
     let put = |path: &str, text: &str| {
         let path = sandbox.path().join(path);
         fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
@@ -306,13 +305,13 @@ fn configured() -> Sandbox {
     put(
         "unhang.toml",
         &format!(
-            "[servers.own]\ncommand = '{UNHANG}'\nargs = ['zoo', 'well-behaved']\nenv = {{ COLOUR = 'red' }}\nlimits = {{ call-timeout = '1s' }}"
+            "[servers.own]\ncommand = '{lab}'\nargs = ['zoo', 'well-behaved']\nenv = {{ COLOUR = 'red' }}\nlimits = {{ call-timeout = '1s' }}"
         ),
     );
     put(
         ".mcp.json",
         &format!(
-            "{{\"mcpServers\": {{ // of the project\n\"second\": {{\"command\": \"{UNHANG}\", \"args\": [\"zoo\", \"modern-only\"]}}, }} }}"
+            "{{\"mcpServers\": {{ // of the project\n\"second\": {{\"command\": \"{lab}\", \"args\": [\"zoo\", \"modern-only\"]}}, }} }}"
         ),
     );
     put(
@@ -342,7 +341,7 @@ fn servers_are_found_where_clients_keep_them() {
     let listed: Value = serde_json::from_str(&stdout).expect("JSON");
     assert_eq!(
         (&listed[0]["command"], &listed[0]["args"]),
-        (&json!(UNHANG), &json!(["zoo", "well-behaved"]))
+        (&json!(lab_program()), &json!(["zoo", "well-behaved"]))
     );
     assert_eq!(listed[4]["url"], "http://127.0.0.1:9/mcp");
     assert!(!stdout.contains("red"), "what the environment of a server is stays in its file: {stdout}");
@@ -449,7 +448,7 @@ fn a_file_that_does_not_parse_is_told_with_its_place() {
     fs::write(sandbox.path().join("unhang.toml"), "[").expect("a file");
     let (code, _, stderr) = in_folder(&sandbox, &["ping"]);
     assert!(code == 2 && stderr.contains("unhang.toml:1:2: is not valid TOML"), "{code} {stderr}");
-    let (code, _, stderr) = in_folder(&sandbox, &["ping", "--", UNHANG, "zoo", "well-behaved"]);
+    let (code, _, stderr) = in_folder(&sandbox, &["ping", "--", lab_program(), "zoo", "well-behaved"]);
     assert_eq!(code, 0, "{stderr}");
     let (code, _, stderr) = in_folder(&sandbox, &["servers", "--config", "nowhere.json"]);
     assert!(code == 2 && stderr.contains("nowhere.json cannot be read"), "{code} {stderr}");
@@ -519,8 +518,9 @@ fn f_22_a_terminal_asks_once_for_consent_to_the_files_of_a_project() {
     let sandbox = Sandbox::new();
     let project = sandbox.path().join("project");
     fs::create_dir(&project).expect("a folder");
+    let lab = lab_program();
     let file = format!(
-        "{{\"mcpServers\": {{\"theirs\": {{\"command\": \"{UNHANG}\", \"args\": [\"zoo\", \"well-behaved\"], \"env\": {{\"KEY\": \"hidden\"}}}}}}}}"
+        "{{\"mcpServers\": {{\"theirs\": {{\"command\": \"{lab}\", \"args\": [\"zoo\", \"well-behaved\"], \"env\": {{\"KEY\": \"hidden\"}}}}}}}}"
     );
     fs::write(project.join(".mcp.json"), file).expect("a file");
     let ping = || {

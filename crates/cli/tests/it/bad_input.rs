@@ -346,6 +346,16 @@ fn wrong_flags_are_answered_with_a_suggestion() {
     is_wrong_usage(&["zoo", "no-such-program"], &["no-such-program", "--list"]);
 }
 
+/// The faulty servers, clients, jobs and helpers of the tests are in the lab.
+#[test]
+fn the_product_has_no_test_material_but_the_servers_of_the_demonstration() {
+    for name in ["answers-twice", "deaf-flood", "http-well-behaved", "batches", "slow", "naive-pump", "hops"]
+    {
+        is_wrong_usage(&["zoo", name], &[name, "--list"]);
+    }
+    is_wrong_usage(&["zoo", "--page"], &["--page", "--list"]);
+}
+
 /// Every limit of design 3 is a flag and a variable: both are known, and both refuse what is no value.
 #[test]
 fn every_limit_is_a_flag_and_a_variable() {

@@ -42,7 +42,9 @@ fn a_recycled_pid_is_nobody_we_know() {
     // A stranger has both pids now, and started at another time.
     let mut other = jobs.sandbox.bare(&["lingers"]);
     let pid = other.pid();
-    wait_until("the stranger is itself", PATIENCE, || entry(pid).is_some_and(|entry| entry.name == "unhang"));
+    wait_until("the stranger is itself", PATIENCE, || {
+        entry(pid).is_some_and(|entry| entry.name == "unhang-lab")
+    });
     for who in ["shim", "work"] {
         run[who]["pid"] = json!(pid);
     }

@@ -4,15 +4,13 @@ use std::{fs, path::PathBuf, process::Command};
 
 use serde_json::{Value, json};
 
-use crate::harness::{Client, Sandbox, run_to_end};
-
-const UNHANG: &str = env!("CARGO_BIN_EXE_unhang");
+use crate::harness::{Client, Sandbox, lab_program, run_to_end};
 
 const TWICE: &str = "{\"tool\":\"echo\",\"arguments\":{\"text\":\"a\"},\"id\":\"dup\"}\n{\"tool\":\"fail\",\"arguments\":{\"text\":\"bad\"},\"id\":\"dup\"}\n";
 
 fn batch(sandbox: &Sandbox, words: &[&str]) -> Command {
     let mut command = sandbox.unhang();
-    command.arg("batch").args(words).args(["--", UNHANG, "zoo", "well-behaved"]);
+    command.arg("batch").args(words).args(["--", lab_program(), "zoo", "well-behaved"]);
     command
 }
 
@@ -87,7 +85,18 @@ fn a_pipe_without_a_writer_is_waited_for_as_long_as_a_server() {
     assert_eq!((code, &*stdout), (4, ""), "{stderr}");
     assert!(stderr.contains("ff could not be read to its end within 1s"), "{stderr}");
     let mut call = sandbox.unhang();
-    call.args(["call", "echo", "--json", "@ff", "--call-timeout", "1s", "--", UNHANG, "zoo", "well-behaved"]);
+    call.args([
+        "call",
+        "echo",
+        "--json",
+        "@ff",
+        "--call-timeout",
+        "1s",
+        "--",
+        lab_program(),
+        "zoo",
+        "well-behaved",
+    ]);
     let (code, stdout, stderr) = run_to_end(call);
     assert_eq!((code, &*stdout), (4, ""), "{stderr}");
     assert!(stderr.contains("ff could not be read to its end within 1s"), "{stderr}");

@@ -11,14 +11,12 @@ use std::{
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::harness::{Client, PATIENCE, Sandbox, peak_memory, run_to_end, wait_until};
+use crate::harness::{Client, PATIENCE, Sandbox, lab_program, peak_memory, run_to_end, wait_until};
 
-const UNHANG: &str = env!("CARGO_BIN_EXE_unhang");
-
-/// `unhang batch WORDS -- unhang zoo PROGRAM…`.
+/// `unhang batch WORDS -- unhang-lab zoo PROGRAM…`.
 fn batch(sandbox: &Sandbox, words: &[&str], faulty_server: &[&str]) -> Command {
     let mut command = sandbox.unhang();
-    command.arg("batch").args(words).args(["--", UNHANG, "zoo"]).args(faulty_server);
+    command.arg("batch").args(words).args(["--", lab_program(), "zoo"]).args(faulty_server);
     command
 }
 

@@ -9,10 +9,8 @@ use serde_json::{Value, json};
 
 use crate::{
     gateway::server,
-    harness::{Client, PATIENCE, Sandbox, Web},
+    harness::{Client, PATIENCE, Sandbox, Web, lab_program},
 };
-
-const UNHANG: &str = env!("CARGO_BIN_EXE_unhang");
 
 /// A server whose slow calls become jobs soon. It answers questions about these jobs, however busy the machine is.
 pub(crate) fn slow_server(more: &str) -> String {
@@ -189,7 +187,7 @@ impl StdioCaller {
             // Nothing can be left out of it there, so that what is fast is given more time.
             command.args(["-v", "wrap", "--name", "srv", "--promote-after", moment.unwrap_or("1s")]);
             command.args(others.map(|(name, value)| format!("--{name}={value}")));
-            command.args(["--", UNHANG, "zoo", "slow-answers"]);
+            command.args(["--", lab_program(), "zoo", "slow-answers"]);
         } else {
             let more: String = others.map(|(name, value)| format!("limits.{name} = {value:?}\n")).collect();
             let joins =

@@ -25,7 +25,7 @@ use unhang::{
     },
 };
 
-use crate::harness::{PATIENCE, Sandbox, wait_until};
+use crate::harness::{PATIENCE, Sandbox, lab_program, wait_until};
 
 const UNHANG: &str = env!("CARGO_BIN_EXE_unhang");
 
@@ -52,7 +52,7 @@ pub(crate) fn spec(sandbox: &Sandbox, name: &str, program: &str, words: &[&str])
 }
 
 pub(crate) fn faulty_server(sandbox: &Sandbox, name: &str, faulty_server: &[&str]) -> ClientSpec {
-    spec(sandbox, name, UNHANG, &[&["zoo"], faulty_server].concat())
+    spec(sandbox, name, lab_program(), &[&["zoo"], faulty_server].concat())
 }
 
 /// A server that answers each request with what a shell finds fit: `$id` and `$line` are what it was asked with.
@@ -208,7 +208,7 @@ async fn c_64_disposing_ends_every_server_at_once_as_often_as_one_likes() {
 async fn whoever_stops_waiting_withdraws_the_request() {
     let sandbox = Sandbox::new();
     let said = sandbox.path().join("said");
-    let words = ["tee", said.to_str().unwrap(), "/dev/null", "--", UNHANG, "zoo", "well-behaved"];
+    let words = ["tee", said.to_str().unwrap(), "/dev/null", "--", lab_program(), "zoo", "well-behaved"];
     let client = Client::start(faulty_server(&sandbox, "srv", &words));
     client.ready().await.expect("it is ready");
     let options = RequestOptions::default();
@@ -459,7 +459,8 @@ async fn a_banner_on_stderr_is_a_sign_of_life() {
 async fn l_47_being_ready_is_one_handshake_and_no_sleep() {
     let sandbox = Sandbox::new();
     let said: PathBuf = sandbox.path().join("said");
-    let words = ["tee", said.to_str().unwrap(), "/dev/null", "--", UNHANG, "zoo", "slow-start", "1500"];
+    let words =
+        ["tee", said.to_str().unwrap(), "/dev/null", "--", lab_program(), "zoo", "slow-start", "1500"];
     let begun = tokio::time::Instant::now();
     let client = Client::start(faulty_server(&sandbox, "srv", &words));
     let session = client.ready().await.expect("it is ready");

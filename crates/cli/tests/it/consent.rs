@@ -4,9 +4,7 @@ use std::{fs, path::PathBuf};
 
 use serde_json::{Value, json};
 
-use crate::harness::{Client, Sandbox, run_to_end};
-
-const UNHANG: &str = env!("CARGO_BIN_EXE_unhang");
+use crate::harness::{Client, Sandbox, lab_program, run_to_end};
 
 /// A project below the home of somebody.
 pub(crate) struct Project {
@@ -38,7 +36,7 @@ impl Project {
     /// The file of a client with one server that leaves a mark where it starts.
     pub(crate) fn with_server(self, more: &str) -> Project {
         let mark = self.folder.join("started");
-        let line = format!("touch '{}'; exec '{UNHANG}' zoo well-behaved", mark.display());
+        let line = format!("touch '{}'; exec '{}' zoo well-behaved", mark.display(), lab_program());
         self.write(
             ".mcp.json",
             &format!(
@@ -80,7 +78,7 @@ fn f_22_nothing_of_a_project_runs_before_consent_to_its_content() {
     assert_eq!(project.run(&["ping"]).0, 2);
     // To name a file, a command or a URL is to consent to it.
     assert_eq!(project.run(&["ping", "--config", ".mcp.json"]).0, 0);
-    assert_eq!(project.run(&["ping", "--", UNHANG, "zoo", "well-behaved"]).0, 0);
+    assert_eq!(project.run(&["ping", "--", lab_program(), "zoo", "well-behaved"]).0, 0);
 
     let (code, stdout, stderr) = project.run(&["trust", "--output", "text"]);
     assert_eq!(code, 0, "{stderr}");
@@ -135,8 +133,9 @@ fn f_22_a_changed_file_needs_consent_again_and_what_changed_is_shown() {
 fn f_22_files_of_the_user_need_no_consent_and_a_link_in_a_project_is_no_file_of_theirs() {
     let project = Project::new(Sandbox::new());
     let home = project.sandbox.path();
+    let lab = lab_program();
     let server = format!(
-        "{{\"mcpServers\": {{\"mine\": {{\"command\": \"{UNHANG}\", \"args\": [\"zoo\", \"well-behaved\"]}}}}}}"
+        "{{\"mcpServers\": {{\"mine\": {{\"command\": \"{lab}\", \"args\": [\"zoo\", \"well-behaved\"]}}}}}}"
     );
     fs::write(home.join(".claude.json"), &server).expect("a file");
     let (code, _, stderr) = project.run(&["ping", "mine"]);

@@ -11,11 +11,9 @@ use unhang::client::{Client as Library, RequestOptions, ServerPool};
 
 use crate::{
     client_library::{arguments, echo, faulty_server, spec},
-    harness::{Client, PATIENCE, Sandbox, run_to_end, signal, timed, wait_until},
+    harness::{Client, PATIENCE, Sandbox, lab_program, run_to_end, signal, timed, wait_until},
     processes::lifeline,
 };
-
-const UNHANG: &str = env!("CARGO_BIN_EXE_unhang");
 
 #[tokio::test]
 async fn c_62_disposing_of_a_client_ends_its_server_and_may_be_done_again() {
@@ -56,7 +54,10 @@ fn c_66_a_run_with_servers_connected_does_all_its_work_and_ends() {
     let file: String = servers
         .iter()
         .map(|(name, faulty_server)| {
-            format!("[servers.{name}]\ncommand = {UNHANG:?}\nargs = [\"zoo\", \"{faulty_server}\"]\n")
+            format!(
+                "[servers.{name}]\ncommand = {:?}\nargs = [\"zoo\", \"{faulty_server}\"]\n",
+                lab_program()
+            )
         })
         .collect();
     fs::write(sandbox.path().join("unhang.toml"), file).expect("a file");
@@ -83,7 +84,7 @@ fn c_66_a_run_with_servers_connected_does_all_its_work_and_ends() {
 fn c_67_a_command_that_is_done_ends_though_its_own_stdin_stays_open() {
     let sandbox = Sandbox::new();
     let mut command = sandbox.unhang();
-    command.args(["call", "echo", "text=done", "--", UNHANG, "zoo", "ignores-stdin-close"]);
+    command.args(["call", "echo", "text=done", "--", lab_program(), "zoo", "ignores-stdin-close"]);
     let mut client = Client::start(command);
     let answer: Value =
         serde_json::from_str(&client.next_line(PATIENCE).expect("an answer")).expect("it is JSON");
@@ -120,7 +121,7 @@ fn c_71_memory_is_released_when_the_work_is_done() {
 fn c_73_the_end_is_forced_where_the_cleanup_hangs() {
     let sandbox = Sandbox::new();
     let mut command = sandbox.unhang();
-    command.args(["-v", "call", "sleep", "ms=3600000", "--", UNHANG, "zoo", "well-behaved"]);
+    command.args(["-v", "call", "sleep", "ms=3600000", "--", lab_program(), "zoo", "well-behaved"]);
     let mut client = Client::start(command);
     wait_until("the call is on its way", PATIENCE, || client.stderr().contains("to answer `tools/call`"));
     let lifeline = lifeline(&client);
@@ -132,7 +133,7 @@ fn c_73_the_end_is_forced_where_the_cleanup_hangs() {
     assert_eq!(code, 143, "c_39, x_05: the outcome's code: {}", client.stderr());
     assert!(took < Duration::from_secs(10), "c_38, c_59: {took:?}");
     let told = client.stderr_at_the_end();
-    assert!(told.contains("DEBUG the end of `unhang` was forced"), "c_45: {told}");
+    assert!(told.contains("DEBUG the end of `unhang-lab` was forced"), "c_45: {told}");
     sandbox.assert_nothing_left();
 }
 
@@ -140,7 +141,7 @@ fn c_73_the_end_is_forced_where_the_cleanup_hangs() {
 fn c_31_a_cleanup_that_goes_wrong_is_told_and_does_not_change_the_outcome() {
     let sandbox = Sandbox::new();
     let mut command = sandbox.unhang();
-    command.args(["-v", "batch", "-", "--", UNHANG, "zoo", "ignores-everything"]);
+    command.args(["-v", "batch", "-", "--", lab_program(), "zoo", "ignores-everything"]);
     let mut client = Client::start(command);
     client.send("{\"tool\": \"echo\", \"arguments\": {\"text\": \"x\"}}");
     assert!(client.next_line(PATIENCE).expect("an outcome").contains("\"ok\":true"));
@@ -149,7 +150,7 @@ fn c_31_a_cleanup_that_goes_wrong_is_told_and_does_not_change_the_outcome() {
     client.close_stdin();
     assert_eq!(client.exit_code(), 0, "all was done: {}", client.stderr());
     let told = client.stderr_at_the_end();
-    assert!(told.contains("DEBUG `unhang` ended (unknown exit status)"), "{told}");
+    assert!(told.contains("DEBUG `unhang-lab` ended (unknown exit status)"), "{told}");
     sandbox.assert_nothing_left();
 }
 
@@ -159,10 +160,13 @@ fn c_35_what_each_server_was_asked_for_is_told_at_the_end() {
     let input = "{\"tool\": \"echo\", \"arguments\": {\"text\": \"x\"}}\n{\"tool\": \"nothing\"}\n{\"uri\": \"x:y\"}\n";
     fs::write(sandbox.path().join("in.jsonl"), input).expect("a file");
     let mut command = sandbox.unhang();
-    command.args(["-v", "batch", "in.jsonl", "--", UNHANG, "zoo", "well-behaved"]);
+    command.args(["-v", "batch", "in.jsonl", "--", lab_program(), "zoo", "well-behaved"]);
     let (code, _, told) = run_to_end(command);
     assert_eq!(code, 1, "{told}");
-    assert!(told.contains("`unhang` had to do: tools called 2, resources read 1, prompts got 0"), "{told}");
+    assert!(
+        told.contains("`unhang-lab` had to do: tools called 2, resources read 1, prompts got 0"),
+        "{told}"
+    );
 }
 
 #[test]
@@ -171,8 +175,8 @@ fn l_46_request_ids_count_up_from_1_and_none_is_used_twice() {
     let input: String = (0..5).map(|_| "{\"tool\": \"echo\", \"arguments\": {\"text\": \"x\"}}\n").collect();
     fs::write(sandbox.path().join("in.jsonl"), input).expect("a file");
     let mut command = sandbox.unhang();
-    command.args(["batch", "in.jsonl", "--", UNHANG, "zoo", "tee", "said", "/dev/null", "--"]);
-    command.args([UNHANG, "zoo", "well-behaved"]);
+    command.args(["batch", "in.jsonl", "--", lab_program(), "zoo", "tee", "said", "/dev/null", "--"]);
+    command.args([lab_program(), "zoo", "well-behaved"]);
     let (code, _, stderr) = run_to_end(command);
     assert_eq!(code, 0, "{stderr}");
     let said = fs::read_to_string(sandbox.path().join("said")).expect("what the server was told");
@@ -187,8 +191,10 @@ fn l_46_request_ids_count_up_from_1_and_none_is_used_twice() {
 #[test]
 fn l_49_a_start_that_failed_is_tried_again_for_the_next_request() {
     let sandbox = Sandbox::new();
-    let script =
-        format!("[ -e begun ] && exec {UNHANG} zoo well-behaved; : > begun; echo not yet >&2; exit 1");
+    let script = format!(
+        "[ -e begun ] && exec {} zoo well-behaved; : > begun; echo not yet >&2; exit 1",
+        lab_program()
+    );
     let request = "{\"tool\": \"echo\", \"arguments\": {\"text\": \"x\"}}\n";
     fs::write(sandbox.path().join("in.jsonl"), request.repeat(2)).expect("a file");
     let mut command = sandbox.unhang();
@@ -205,13 +211,13 @@ fn l_49_a_start_that_failed_is_tried_again_for_the_next_request() {
 fn c_50_verbose_tells_when_a_server_is_ready_how_it_ends_and_that_it_was_forced() {
     let sandbox = Sandbox::new();
     let mut command = sandbox.unhang();
-    command.args(["-v", "call", "echo", "text=x", "--", UNHANG, "zoo", "ignores-everything"]);
+    command.args(["-v", "call", "echo", "text=x", "--", lab_program(), "zoo", "ignores-everything"]);
     let (code, _, told) = run_to_end(command);
     assert_eq!(code, 0, "{told}");
     for (words, id) in [
-        ("`unhang` is ready after ", "l_76"),
+        ("`unhang-lab` is ready after ", "l_76"),
         ("waiting for the servers to end", "c_50"),
-        ("`unhang` ended (signal 9 (SIGKILL))", "c_45, c_54, l_16"),
+        ("`unhang-lab` ended (signal 9 (SIGKILL))", "c_45, c_54, l_16"),
     ] {
         assert!(told.contains(words), "{id}: {told}");
     }
@@ -236,10 +242,10 @@ fn j_130_how_many_jobs_may_run_at_once_is_logged_at_the_start() {
 fn l_83_a_server_whose_start_failed_is_gone_when_that_is_told() {
     let sandbox = Sandbox::new();
     let mut command = sandbox.unhang();
-    command.args(["tools", "--start-timeout", "500ms", "--", UNHANG, "zoo", "silent-at-start"]);
+    command.args(["tools", "--start-timeout", "500ms", "--", lab_program(), "zoo", "silent-at-start"]);
     let (code, stdout, told) = run_to_end(command);
     assert_eq!((code, stdout.as_str()), (4, ""), "{told}");
-    assert!(told.contains("`unhang`") && told.contains("500ms"), "l_11: {told}");
+    assert!(told.contains("`unhang-lab`") && told.contains("500ms"), "l_11: {told}");
     sandbox.assert_nothing_left_within(Duration::from_secs(1));
 }
 

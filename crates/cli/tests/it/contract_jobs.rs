@@ -10,13 +10,13 @@ use serde_json::{Value, json};
 
 use crate::{
     contract_rows::keeps,
-    harness::{Client, PATIENCE, figure, is_alive, timed, wait_until},
+    harness::{Client, PATIENCE, figure, is_alive, lab_program, timed, wait_until},
     jobs::Jobs,
 };
 
 /// A server that offers two jobs of the zoo: `slow`, which waits for `go`, and `reads_stdin`.
 fn served(jobs: &Jobs) -> Client {
-    let program = env!("CARGO_BIN_EXE_unhang");
+    let program = lab_program();
     let tool = |name: &str, words: &str| {
         format!("[tools.{name}]\ncommand = [\"{program}\", \"zoo\", {words}]\nmode = \"job\"\n")
     };

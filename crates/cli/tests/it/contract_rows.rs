@@ -9,16 +9,15 @@ use serde_json::{Value, json};
 use unhang::clients::CLOCKS;
 
 use crate::{
-    harness::{Client, PATIENCE, Sandbox, figure, run_to_end, timed, wait_until},
+    harness::{Client, PATIENCE, Sandbox, figure, lab_program, run_to_end, timed, wait_until},
     jobs::{Jobs, called},
 };
 
-const UNHANG: &str = env!("CARGO_BIN_EXE_unhang");
-
 /// A server with one tool, a job that runs until [`Jobs::go`].
 fn served(jobs: &Jobs) -> Client {
+    let lab = lab_program();
     let file = format!(
-        "[jobs]\nmax-concurrent = 2\n[tools.slow]\ncommand = [{UNHANG:?}, \"zoo\", \"slow\", \"--gate\", \"go\"]\nmode = \"job\"\n\
+        "[jobs]\nmax-concurrent = 2\n[tools.slow]\ncommand = [{lab:?}, \"zoo\", \"slow\", \"--gate\", \"go\"]\nmode = \"job\"\n\
          results = \"results.json\"\nstate = {{ field = \"kept\", pointer = \"\" }}\n"
     );
     fs::write(jobs.sandbox.path().join("unhang.toml"), file).expect("the sandbox can be written");
@@ -121,7 +120,7 @@ fn j_155_the_record_names_the_job_from_before_its_start_until_after_its_end() {
     let id = jobs.submit_zoo(&["--name", "named"], &["slow", "--gate", "go"]);
     let (shim, work) = jobs.processes(&id);
     let record = jobs.file(&id, "job.json").expect("it is there before the work");
-    let command = json!([UNHANG, "zoo", "slow", "--gate", "go"]);
+    let command = json!([lab_program(), "zoo", "slow", "--gate", "go"]);
     assert_eq!(
         (&record["job_id"], &record["name"], &record["command"]),
         (&json!(id), &json!("named"), &command)
@@ -231,7 +230,7 @@ fn l_08_a_reader_that_ends_with_its_server_is_no_error() {
     wrap.tool_text("echo", json!({ "text": "x" }));
     wrap.finish();
     let mut call = sandbox.unhang();
-    call.args(["-v", "call", "echo", "text=x", "--", UNHANG, "zoo", "well-behaved"]);
+    call.args(["-v", "call", "echo", "text=x", "--", lab_program(), "zoo", "well-behaved"]);
     let (code, _, told) = run_to_end(call);
     assert_eq!(code, 0, "{told}");
     for told in [wrap.stderr(), told] {
@@ -246,11 +245,11 @@ fn l_09_a_server_is_ready_when_it_has_answered_and_nobody_sleeps_for_it() {
     for words in [&["well-behaved"][..], &["slow-start", "300"]] {
         let mut command = sandbox.unhang();
         command
-            .args(["-v", "call", "echo", "text=x", "--start-timeout", "10s", "--", UNHANG, "zoo"])
+            .args(["-v", "call", "echo", "text=x", "--start-timeout", "10s", "--", lab_program(), "zoo"])
             .args(words);
         let ((code, _, told), took) = timed(|| run_to_end(command));
         assert!(code == 0 && took < LIMIT, "{took:?}: {told}");
-        assert!(told.contains("`unhang` is ready after "), "{told}");
+        assert!(told.contains("`unhang-lab` is ready after "), "{told}");
     }
 }
 
@@ -261,7 +260,8 @@ fn l_71_a_server_out_of_npm_gets_its_token_and_nobody_else_sees_it() {
     let bin = sandbox.path().join("bin");
     fs::create_dir(&bin).expect("a folder");
     // npx stands for itself: what it is asked for and given is what counts here, and the registry is not everywhere.
-    let npx = format!("#!/bin/sh\necho \"$* $SLACK_BOT_TOKEN\" > asked\nexec {UNHANG} zoo well-behaved\n");
+    let npx =
+        format!("#!/bin/sh\necho \"$* $SLACK_BOT_TOKEN\" > asked\nexec {} zoo well-behaved\n", lab_program());
     fs::write(bin.join("npx"), npx).expect("a file");
     fs::set_permissions(bin.join("npx"), fs::Permissions::from_mode(0o755)).expect("it is ours");
     let file = "[servers.slack]\ncommand = \"npx\"\nargs = [\"-y\", \"@modelcontextprotocol/server-slack\"]\n\

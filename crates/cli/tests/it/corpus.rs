@@ -4,7 +4,7 @@
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::harness::{Client, PATIENCE, Sandbox, run_to_end, wait_until};
+use crate::harness::{Client, PATIENCE, Sandbox, lab_program, run_to_end, wait_until};
 
 /// One of each kind, and which of no wrapper, the naive pump and unhang keep it.
 const HANDFUL: [(&str, [bool; 3]); 6] = [
@@ -61,7 +61,8 @@ fn a_wrapper_of_ones_own_gets_its_score_and_its_reasons() {
     let (code, text, stderr) = run(&sandbox, &[&two[..], &[unhang, "wrap", "--"]].concat());
     assert_eq!((code, stderr.as_str()), (0, ""), "{text}");
     assert!(text.contains("the wrapper 2 of 2"), "{text}");
-    let (code, text, stderr) = run(&sandbox, &[&two[..], &[unhang, "zoo", "naive-pump", "--"]].concat());
+    let (code, text, stderr) =
+        run(&sandbox, &[&two[..], &[lab_program(), "zoo", "naive-pump", "--"]].concat());
     assert_eq!((code, stderr.as_str()), (1, ""), "{text}");
     assert!(text.contains("BROKEN: request 2 was answered twice"), "{text}");
     assert!(text.contains("the wrapper 1 of 2"), "{text}");

@@ -11,10 +11,8 @@ use serde_json::{Value, json};
 
 use crate::{
     gateway::{server, window},
-    harness::{Sandbox, run_to_end},
+    harness::{Sandbox, lab_program, run_to_end},
 };
-
-const UNHANG: &str = env!("CARGO_BIN_EXE_unhang");
 
 fn set_mode(path: &Path, mode: u32) {
     fs::set_permissions(path, Permissions::from_mode(mode)).expect("it is ours");
@@ -32,7 +30,7 @@ fn commands(sandbox: &Sandbox) -> Vec<Command> {
         &["job", "run", "--", "true"],
         &["state", "list"],
         &["serve"],
-        &["wrap", "--", UNHANG, "zoo", "well-behaved"],
+        &["wrap", "--", lab_program(), "zoo", "well-behaved"],
         &["tools", "http://127.0.0.1:1/mcp"],
     ];
     let command = |words: &&[&str]| {

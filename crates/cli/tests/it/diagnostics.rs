@@ -4,7 +4,7 @@ use std::{fs, os::unix::fs::PermissionsExt, path::PathBuf};
 
 use serde_json::{Value, json};
 
-use crate::harness::{Client, PATIENCE, Sandbox, wait_until};
+use crate::harness::{Client, PATIENCE, Sandbox, lab_program, wait_until};
 
 /// The log files of a sandbox, sorted by name.
 fn logs(sandbox: &Sandbox) -> Vec<PathBuf> {
@@ -80,7 +80,7 @@ fn the_log_is_for_its_owner_alone() {
     let sandbox = Sandbox::new();
     // Some users have a generous mask.
     let mut command = sandbox.unhang();
-    command.args(["wrap", "--name", "mine", "--", env!("CARGO_BIN_EXE_unhang"), "zoo", "well-behaved"]);
+    command.args(["wrap", "--name", "mine", "--", lab_program(), "zoo", "well-behaved"]);
     let mut client = Client::start(command);
     client.initialize();
     client.finish();
@@ -143,10 +143,10 @@ fn a_name_does_not_lead_out_of_the_folder() {
 fn the_name_is_used_wherever_the_server_is_spoken_of() {
     let sandbox = Sandbox::new();
     for (flags, variable, name) in
-        [(&["--name", "clock"][..], None, "clock"), (&[], Some("wall"), "wall"), (&[], None, "unhang")]
+        [(&["--name", "clock"][..], None, "clock"), (&[], Some("wall"), "wall"), (&[], None, "unhang-lab")]
     {
         let mut command = sandbox.unhang();
-        command.arg("wrap").args(flags).args(["--", env!("CARGO_BIN_EXE_unhang"), "zoo", "dies-every-call"]);
+        command.arg("wrap").args(flags).args(["--", lab_program(), "zoo", "dies-every-call"]);
         command.envs(variable.map(|name| ("UNHANG_NAME", name)));
         let mut client = Client::start(command);
         client.initialize();
@@ -167,12 +167,7 @@ fn a_home_that_cannot_be_written_is_said_once_and_stops_nothing() {
     fs::write(&file, "no folder").expect("a file");
     let guard = || {
         let mut command = sandbox.unhang();
-        command.env("UNHANG_HOME", file.join("state")).args([
-            "wrap",
-            "--",
-            env!("CARGO_BIN_EXE_unhang"),
-            "zoo",
-        ]);
+        command.env("UNHANG_HOME", file.join("state")).args(["wrap", "--", lab_program(), "zoo"]);
         command.args(["stderr-flood", "5000"]);
         command
     };
@@ -210,7 +205,7 @@ fn stray_output_is_shown_with_what_it_is() {
     assert!(stderr.contains("Starting server on stdio..."), "{stderr}");
     assert!(stderr.contains("stdout"), "{stderr}");
     assert!(!stderr.contains('\u{1b}'), "control characters are not passed on to a terminal: {stderr:?}");
-    assert!(sandbox.log().contains("MCP server 'unhang' stdout"), "{}", sandbox.log());
+    assert!(sandbox.log().contains("MCP server 'unhang-lab' stdout"), "{}", sandbox.log());
 }
 
 /// All that design 4 promises of `error.data`, on a server that has left every kind of trace.

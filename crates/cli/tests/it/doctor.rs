@@ -10,13 +10,12 @@ use unhang_zoo::ProgramKind;
 
 use crate::{
     client_library::faulty_server,
-    harness::{Client, Remote, Sandbox, run_to_end, signal, timed, wait_until},
+    harness::{Client, Remote, Sandbox, lab_program, run_to_end, signal, timed, wait_until},
 };
 
-const UNHANG: &str = env!("CARGO_BIN_EXE_unhang");
 const PAGE: &str = include_str!("../../../../docs/guide/doctor.md");
 
-/// The findings that a faulty server has to cause. `{marker}` and `{folder}` in its arguments are the sandbox's.
+/// The findings that a faulty server has to cause. `{marker}` and `{folder}` in its arguments are the sandbox's, `{lab}` is the lab.
 struct Expected {
     faulty_server: &'static str,
     arguments: &'static [&'static str],
@@ -108,7 +107,7 @@ const EXPECTED: &[Expected] = &[
     expect("tasks-modern", &[], &["modern-only"]),
     expect(
         "tee",
-        &["{folder}/from-client", "{folder}/from-server", "--", UNHANG, "zoo", "well-behaved"],
+        &["{folder}/from-client", "{folder}/from-server", "--", "{lab}", "zoo", "well-behaved"],
         &[],
     ),
     expect("well-behaved", &[], &[]),
@@ -132,8 +131,12 @@ fn configure<'a>(
     let mut file = String::new();
     for (name, arguments) in servers {
         let words: Vec<String> = arguments.iter().map(|word| format!("{word:?}")).collect();
-        let _infallible =
-            writeln!(file, "[servers.{name}]\ncommand = {UNHANG:?}\nargs = [\"zoo\", {}]", words.join(", "));
+        let _infallible = writeln!(
+            file,
+            "[servers.{name}]\ncommand = {:?}\nargs = [\"zoo\", {}]",
+            lab_program(),
+            words.join(", ")
+        );
     }
     let path = sandbox.path().join(format!("{name}.toml"));
     fs::write(&path, file).expect("a file");
@@ -146,10 +149,10 @@ fn doctor(sandbox: &Sandbox, words: &[&str]) -> Command {
     command
 }
 
-/// `unhang doctor WORDS -- unhang zoo PROGRAM…`, to its end.
+/// `unhang doctor WORDS -- unhang-lab zoo PROGRAM…`, to its end.
 fn examine(sandbox: &Sandbox, words: &[&str], faulty_server: &[&str]) -> (i32, String, String) {
     let mut command = doctor(sandbox, words);
-    command.args(["--", UNHANG, "zoo"]).args(faulty_server);
+    command.args(["--", lab_program(), "zoo"]).args(faulty_server);
     run_to_end(command)
 }
 
@@ -172,7 +175,11 @@ fn it_finds_what_is_wrong_with_every_server_of_the_zoo() {
     let sandbox = Sandbox::new();
     let folder = sandbox.path().display().to_string();
     let filled = |words: &[&str]| -> Vec<String> {
-        let fill = |word: &&str| word.replace("{marker}", sandbox.marker()).replace("{folder}", &folder);
+        let fill = |word: &&str| {
+            word.replace("{marker}", sandbox.marker())
+                .replace("{folder}", &folder)
+                .replace("{lab}", lab_program())
+        };
         words.iter().map(fill).collect()
     };
     // Examinations side by side take less time. Lines of megabytes, which a test build reads slowly, delay no others by that.
@@ -378,7 +385,7 @@ fn it_comes_home_when_its_time_is_up() {
 fn an_interrupt_ends_it_with_every_server() {
     let sandbox = Sandbox::new();
     let mut command = doctor(&sandbox, &["--output", "text"]);
-    command.args(["--", UNHANG, "zoo", "silent-at-start"]);
+    command.args(["--", lab_program(), "zoo", "silent-at-start"]);
     let (mut client, _stdout) = Client::start_unread(command);
     wait_until_it_runs(&sandbox, "silent-at-start");
     signal(client.pid(), Signal::INT);
@@ -400,7 +407,7 @@ fn it_has_ended_a_stubborn_server_before_it_ends_itself() {
     for is_interrupted in [true, false] {
         let sandbox = Sandbox::new();
         let mut command = doctor(&sandbox, &["--timeout", if is_interrupted { "1m" } else { "1s" }]);
-        command.args(["--stop-grace", "2s", "--", UNHANG, "zoo", "ignores-everything"]);
+        command.args(["--stop-grace", "2s", "--", lab_program(), "zoo", "ignores-everything"]);
         let (mut client, _stdout) = Client::start_unread(command);
         wait_until_it_runs(&sandbox, "ignores-everything");
         if is_interrupted {
@@ -466,8 +473,9 @@ fn the_guide_has_every_check_as_it_is() {
 fn f_78_several_names_are_examined_and_a_dead_url_gets_advice_about_urls() {
     let sandbox = Sandbox::new();
     let config = sandbox.path().join("two.toml");
-    let entry =
-        |name: &str| format!("[servers.{name}]\ncommand = {UNHANG:?}\nargs = [\"zoo\", \"well-behaved\"]\n");
+    let entry = |name: &str| {
+        format!("[servers.{name}]\ncommand = {:?}\nargs = [\"zoo\", \"well-behaved\"]\n", lab_program())
+    };
     fs::write(&config, ["one", "two", "three"].map(entry).concat()).expect("a file");
     let config = config.display().to_string();
     let dead = "http://127.0.0.1:9/mcp";

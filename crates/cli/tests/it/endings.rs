@@ -17,11 +17,10 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::{
-    harness::{Client, PATIENCE, Sandbox, Slowly, run_to_end, server_pid, wait_until},
+    harness::{Client, PATIENCE, Sandbox, Slowly, lab_program, run_to_end, server_pid, wait_until},
     processes::{descriptors, holds},
 };
 
-const UNHANG: &str = env!("CARGO_BIN_EXE_unhang");
 const INITIALIZE: &str = r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"test","version":"1"}}}"#;
 
 /// Runs unhang with nothing to say to it, and returns exit code, stdout and stderr.
@@ -134,8 +133,8 @@ fn the_guide_the_help_and_the_environment_agree() {
 fn a_command_is_taken_without_the_dashes_too() {
     let sandbox = Sandbox::new();
     for words in [
-        &["wrap", UNHANG, "zoo", "well-behaved", "--page", "2"][..],
-        &["wrap", "--eof-grace", "1s", UNHANG, "zoo", "well-behaved"],
+        &["wrap", lab_program(), "zoo", "well-behaved", "--page", "2"][..],
+        &["wrap", "--eof-grace", "1s", lab_program(), "zoo", "well-behaved"],
     ] {
         let mut command = sandbox.unhang();
         command.args(words);
@@ -148,7 +147,7 @@ fn a_command_is_taken_without_the_dashes_too() {
 #[test]
 fn a_session_that_the_client_ends_is_exit_0() {
     let sandbox = Sandbox::new();
-    let (code, stdout, _) = run(&sandbox, &["wrap", "--", UNHANG, "zoo", "well-behaved"], &[]);
+    let (code, stdout, _) = run(&sandbox, &["wrap", "--", lab_program(), "zoo", "well-behaved"], &[]);
     assert_eq!((code, stdout.as_str()), (0, ""));
 }
 
@@ -271,7 +270,7 @@ fn a_server_that_is_ended_because_it_closed_a_pipe_is_told_with_the_reason() {
 fn the_flag_goes_before_the_environment() {
     for (flags, expect) in [(&[][..], 250), (&["--call-timeout", "350ms"], 350)] {
         let sandbox = Sandbox::new();
-        let mut command = guard_of(&sandbox, flags, &[UNHANG, "zoo", "never-answers", "hang"]);
+        let mut command = guard_of(&sandbox, flags, &[lab_program(), "zoo", "never-answers", "hang"]);
         command.env("UNHANG_CALL_TIMEOUT", "250ms");
         let mut client = Client::start(command);
         client.initialize();
@@ -290,7 +289,7 @@ fn the_server_gets_environment_folder_and_words_unchanged() {
     fs::create_dir(&folder).expect("a folder");
     let strange = "a value\nof two lines, 'quoted' and \u{fc}mlauts";
     let mut command =
-        guard_of(&sandbox, &[], &[UNHANG, "zoo", "well-behaved", "--page", "3", "--odd", "$HOME *"]);
+        guard_of(&sandbox, &[], &[lab_program(), "zoo", "well-behaved", "--page", "3", "--odd", "$HOME *"]);
     command.current_dir(&folder).env("STRANGE", strange).env("UNHANG_CALL_TIMEOUT", "1m");
     let mut client = Client::start(command);
     client.initialize();
@@ -318,15 +317,10 @@ fn the_server_gets_environment_folder_and_words_unchanged() {
 #[test]
 fn the_program_is_looked_up_as_a_shell_would() {
     let sandbox = Sandbox::new();
-    let folder = Path::new(UNHANG).parent().expect("a folder");
-    for (server, folder) in
-        [(&["unhang", "zoo", "well-behaved"], None), (&["./unhang", "zoo", "well-behaved"], Some(folder))]
-    {
-        let mut command = guard_of(&sandbox, &[], server);
-        command.env(
-            "PATH",
-            format!("/no/such/folder:{}", Path::new(UNHANG).parent().expect("a folder").display()),
-        );
+    let binaries = Path::new(lab_program()).parent().expect("a folder");
+    for (program, folder) in [("unhang-lab", None), ("./unhang-lab", Some(binaries))] {
+        let mut command = guard_of(&sandbox, &[], &[program, "zoo", "well-behaved"]);
+        command.env("PATH", format!("/no/such/folder:{}", binaries.display()));
         if let Some(folder) = folder {
             command.current_dir(folder);
         }
@@ -449,7 +443,7 @@ fn the_wait_after_the_end_of_stdin_is_cut_short() {
         let (mut client, stdout) = Client::start_unread(guard_of(
             &sandbox,
             &["--eof-grace", "1m"],
-            &[UNHANG, "zoo", "never-answers", "hang"],
+            &[lab_program(), "zoo", "never-answers", "hang"],
         ));
         client.request("initialize", json!({"protocolVersion": "2025-11-25", "capabilities": {}}));
         client.call("hang", json!({}));

@@ -8,16 +8,16 @@ use serde_json::{Value, json};
 
 use crate::{
     gateway_http::finish,
-    harness::{Client, PATIENCE, Sandbox, Web, run_to_end, wait_until},
+    harness::{Client, PATIENCE, Sandbox, Web, lab_program, run_to_end, wait_until},
 };
 
 const UNHANG: &str = env!("CARGO_BIN_EXE_unhang");
 
-/// `unhang WORDS -- unhang wrap --promote-after 300ms -- unhang zoo PROGRAM…`.
+/// `unhang WORDS -- unhang wrap --promote-after 300ms -- unhang-lab zoo PROGRAM…`.
 fn guarded(sandbox: &Sandbox, words: &[&str], faulty_server: &[&str]) -> Command {
     let mut command = sandbox.unhang();
     command.args(words).args(["--", UNHANG, "wrap", "--name", "srv", "--promote-after", "300ms"]);
-    command.args(["--", UNHANG, "zoo"]).args(faulty_server);
+    command.args(["--", lab_program(), "zoo"]).args(faulty_server);
     command
 }
 
@@ -97,7 +97,7 @@ fn f_70_tasks_of_either_dialect_are_followed() {
         let ask = |words: &[&str]| {
             let sandbox = Sandbox::new();
             let mut command = sandbox.unhang();
-            command.arg("call").args(words).args(["--", UNHANG, "zoo", faulty_server]);
+            command.arg("call").args(words).args(["--", lab_program(), "zoo", faulty_server]);
             run_to_end(command)
         };
         let (code, stdout, stderr) = ask(&[tool, "seconds=1", "label=a"]);
@@ -198,8 +198,9 @@ fn f_70_what_becomes_of_a_job_whose_server_ends_with_the_command_is_what_the_fol
 
 /// A gateway over HTTP whose calls become jobs soon.
 fn slow_gateway(sandbox: &Sandbox) -> (Client, Web) {
+    let lab = lab_program();
     let file = format!(
-        "[servers.slow]\ncommand = {UNHANG:?}\nargs = [\"zoo\", \"slow-answers\"]\nlimits = {{ promote-after = \"300ms\" }}\n"
+        "[servers.slow]\ncommand = {lab:?}\nargs = [\"zoo\", \"slow-answers\"]\nlimits = {{ promote-after = \"300ms\" }}\n"
     );
     fs::write(sandbox.path().join("gateway.toml"), file).expect("a file");
     let mut serve = sandbox.unhang();

@@ -13,16 +13,14 @@ use unhang::{
 use crate::{
     callers::Calls,
     client_library::{faulty_server, until},
-    harness::{Client, PATIENCE, Sandbox, is_alive, run_to_end, signal, timed, wait_until},
+    harness::{Client, PATIENCE, Sandbox, is_alive, lab_program, run_to_end, signal, timed, wait_until},
 };
-
-const UNHANG: &str = env!("CARGO_BIN_EXE_unhang");
 
 /// `[servers.NAME]` of a faulty server, with more lines.
 pub(crate) fn server(name: &str, faulty_server: &[&str], more: &str) -> String {
     let arguments: Vec<String> =
         ["zoo"].iter().chain(faulty_server).map(|word| format!("{word:?}")).collect();
-    format!("[servers.{name}]\ncommand = {UNHANG:?}\nargs = [{}]\n{more}\n", arguments.join(", "))
+    format!("[servers.{name}]\ncommand = {:?}\nargs = [{}]\n{more}\n", lab_program(), arguments.join(", "))
 }
 
 /// A gateway in front of these, and a client that has shaken hands with it.
@@ -388,8 +386,8 @@ fn x_05_a_signal_ends_every_server_and_a_second_one_waits_for_none() {
 fn the_file_of_a_client_is_served_as_it_is() {
     let sandbox = Sandbox::with_jobs();
     let file = json!({ "mcpServers": {
-        "one": { "command": UNHANG, "args": ["zoo", "well-behaved"] },
-        "off": { "command": UNHANG, "args": ["zoo", "well-behaved"], "disabled": true },
+        "one": { "command": lab_program(), "args": ["zoo", "well-behaved"] },
+        "off": { "command": lab_program(), "args": ["zoo", "well-behaved"], "disabled": true },
         "wrong": { "command": "${NOWHERE}" },
     } });
     fs::write(sandbox.path().join("mcp.json"), file.to_string()).expect("a file");
@@ -408,7 +406,8 @@ fn the_file_of_a_client_is_served_as_it_is() {
 fn a_file_of_another_name_is_known_by_what_is_in_it() {
     let sandbox = Sandbox::with_jobs();
     let ours = server("one", &["well-behaved"], "");
-    let client = json!({ "mcpServers": { "one": { "command": UNHANG, "args": ["zoo", "well-behaved"] } } });
+    let client =
+        json!({ "mcpServers": { "one": { "command": lab_program(), "args": ["zoo", "well-behaved"] } } });
     for text in [ours, format!("// servers\n{client}")] {
         fs::write(sandbox.path().join("servers.conf"), &text).expect("a file");
         let mut command = sandbox.unhang();
@@ -452,7 +451,7 @@ async fn servers_that_are_dropped_leave_nothing() {
 #[test]
 fn a_withdrawn_call_is_withdrawn_at_its_server() {
     let sandbox = Sandbox::with_jobs();
-    let tee = ["tee", "said", "/dev/null", "--", UNHANG, "zoo", "well-behaved"];
+    let tee = ["tee", "said", "/dev/null", "--", lab_program(), "zoo", "well-behaved"];
     let mut client = gateway(&sandbox, &[server("srv", &tee, "")]);
     listed(&mut client, "tools/list", "tools", "name");
     let id = client.call("srv__sleep", json!({ "ms": 3_600_000 }));

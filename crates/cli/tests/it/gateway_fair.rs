@@ -13,10 +13,8 @@ use serde_json::{Value, json};
 
 use crate::{
     gateway::{server, window},
-    harness::{Client, PATIENCE, Sandbox, Web, wait_until},
+    harness::{Client, PATIENCE, Sandbox, Web, lab_program, wait_until},
 };
-
-const UNHANG: &str = env!("CARGO_BIN_EXE_unhang");
 
 /// What one client asks for at once.
 const FLOOD: u64 = 500;
@@ -41,7 +39,7 @@ fn waiting(web: &Web) -> Value {
 #[test]
 fn promise_8_who_asks_once_is_next_though_another_asks_five_hundred_times() {
     let sandbox = Sandbox::with_jobs();
-    let teed = ["tee", "said", "/dev/null", "--", UNHANG, "zoo", "well-behaved"];
+    let teed = ["tee", "said", "/dev/null", "--", lab_program(), "zoo", "well-behaved"];
     let limits = format!("limits.max-in-flight = {LIMIT}");
     fs::write(sandbox.path().join("unhang.toml"), server("srv", &teed, &limits)).expect("a file");
     let (mut process, web) = Web::start(&sandbox);
@@ -153,7 +151,7 @@ fn promise_8_a_client_that_writes_without_an_end_keeps_no_other_window_from_its_
 #[test]
 fn calls_that_wait_for_a_first_start_go_on_in_their_order() {
     let sandbox = Sandbox::with_jobs();
-    let teed = ["tee", "said", "/dev/null", "--", UNHANG, "zoo", "slow-start", "500"];
+    let teed = ["tee", "said", "/dev/null", "--", lab_program(), "zoo", "slow-start", "500"];
     fs::write(sandbox.path().join("unhang.toml"), server("srv", &teed, "limits.max-in-flight = 1"))
         .expect("a file");
     let mut client = window(&sandbox, &[]);

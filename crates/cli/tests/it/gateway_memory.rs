@@ -6,14 +6,12 @@ use serde_json::json;
 
 use crate::{
     gateway::{finish, gateway, listed, server},
-    harness::{Client, PATIENCE, Sandbox, wait_until},
+    harness::{Client, PATIENCE, Sandbox, lab_program, wait_until},
 };
-
-const UNHANG: &str = env!("CARGO_BIN_EXE_unhang");
 
 /// A server that comes up once the file `go` is there, and is then what the file `which` says.
 fn late(more: &str) -> String {
-    let line = format!("until [ -e go ]; do sleep 0.02; done; exec {UNHANG} zoo $(cat which)");
+    let line = format!("until [ -e go ]; do sleep 0.02; done; exec {} zoo $(cat which)", lab_program());
     format!("[servers.srv]\ncommand = \"sh\"\nargs = [\"-c\", {line:?}]\n{more}\n")
 }
 
@@ -118,7 +116,7 @@ fn whoever_has_changed_since_the_last_run_is_told_of_and_spoken_to_as_it_is_now(
 #[test]
 fn a_server_of_old_is_greeted_in_its_own_way_at_the_next_start() {
     let sandbox = Sandbox::with_jobs();
-    let tee = ["tee", "said", "/dev/null", "--", UNHANG, "zoo", "ignores-stdin-close"];
+    let tee = ["tee", "said", "/dev/null", "--", lab_program(), "zoo", "ignores-stdin-close"];
     let said = || fs::read_to_string(sandbox.path().join("said")).unwrap_or_default();
     for is_known in [false, true] {
         let before = said().len();

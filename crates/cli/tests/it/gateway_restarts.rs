@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::{
     apart::beside,
     gateway::{finish, gateway, listed, server},
-    harness::{Client, PATIENCE, Sandbox, is_alive, signal, timed, wait_until},
+    harness::{Client, PATIENCE, Sandbox, is_alive, lab_program, signal, timed, wait_until},
     processes::lifeline,
 };
 
@@ -221,7 +221,9 @@ fn f_50_a_killed_lifeline_leaves_nothing_behind_the_gateway_either() {
     fs::copy(env!("CARGO_BIN_EXE_unhang"), &program).expect("a copy");
     fs::set_permissions(sandbox.path(), fs::Permissions::from_mode(0o777)).expect("the sandbox is ours");
     let text = server("one", &["leaves-daemon", "--marker", sandbox.marker()], "");
-    let text = text.replace(env!("CARGO_BIN_EXE_unhang"), program.to_str().expect("text"));
+    let lab = sandbox.path().join("lab");
+    fs::copy(lab_program(), &lab).expect("a copy");
+    let text = text.replace(lab_program(), lab.to_str().expect("text"));
     fs::write(sandbox.path().join("unhang.toml"), text).expect("a file");
     let mut command = beside(&sandbox.unhang(), &program);
     command.args(["-v", "serve"]).uid(65534).gid(65534);

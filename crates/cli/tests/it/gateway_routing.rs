@@ -8,15 +8,15 @@ use serde_json::{Value, json};
 
 use crate::{
     gateway::{finish, gateway, listed, server},
-    harness::{Client, PATIENCE, Sandbox, Web, is_alive, run_to_end, wait_until},
+    harness::{Client, PATIENCE, Sandbox, Web, is_alive, lab_program, run_to_end, wait_until},
 };
 
-const UNHANG: &str = env!("CARGO_BIN_EXE_unhang");
-
 /// An honest server, of which a file keeps what it is told.
-const TEED: &[&str] = &["tee", "said", "/dev/null", "--", UNHANG, "zoo", "well-behaved"];
+fn teed() -> [&'static str; 7] {
+    ["tee", "said", "/dev/null", "--", lab_program(), "zoo", "well-behaved"]
+}
 
-/// What the server behind [`TEED`] has been told.
+/// What the server behind [`teed`] has been told.
 fn said(sandbox: &Sandbox) -> String {
     fs::read_to_string(sandbox.path().join("said")).unwrap_or_default()
 }
@@ -38,7 +38,7 @@ fn assert_expired(error: &Value, limit: RangeInclusive<u64>) {
 fn a_tool_that_is_not_allowed_is_unknown_and_its_server_hears_nothing_of_it() {
     let sandbox = Sandbox::with_jobs();
     let rules = "allow = [\"e*\", \"notify-list-changed\", \"raed_*\"]\ndeny = [\"environment\"]\n[servers.srv.tools.ehco]";
-    let mut client = gateway(&sandbox, &[server("srv", TEED, rules)]);
+    let mut client = gateway(&sandbox, &[server("srv", &teed(), rules)]);
     let tools = listed(&mut client, "tools/list", "tools", "name");
     let of_server: Vec<&String> = tools.iter().filter(|tool| tool.starts_with("srv__")).collect();
     assert_eq!(of_server, ["srv__echo", "srv__notify-list-changed"]);
@@ -128,7 +128,7 @@ fn a_tool_may_have_a_limit_of_its_own_and_a_flag_is_above_it() {
 #[test]
 fn calls_of_a_tool_with_one_turn_run_one_after_the_other_and_delay_no_other() {
     let sandbox = Sandbox::with_jobs();
-    let mut client = gateway(&sandbox, &[server("srv", TEED, "tools.sleep.max-in-flight = 1")]);
+    let mut client = gateway(&sandbox, &[server("srv", &teed(), "tools.sleep.max-in-flight = 1")]);
     listed(&mut client, "tools/list", "tools", "name");
     let first = client.call("srv__sleep", json!({ "ms": 3_600_000 }));
     wait_until("it is asked", PATIENCE, || said(&sandbox).contains("3600000"));

@@ -12,11 +12,10 @@ use crate::{
     harness::{
         PATIENCE, Sandbox, Web,
         collector::{Collector, noted},
-        timed, wait_until,
+        lab_program, timed, wait_until,
     },
 };
 
-const UNHANG: &str = env!("CARGO_BIN_EXE_unhang");
 const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
 const PARENT: &str = "b7ad6b7169203331";
 
@@ -42,7 +41,7 @@ fn span(spans: &[Span], name: &str, kind: SpanKind) -> Span {
 #[test]
 fn a_request_is_told_in_its_clients_trace_and_the_servers_part_in_it() {
     let (sandbox, collector) = (Sandbox::with_jobs(), Collector::start(true));
-    let tee = ["tee", "said", "/dev/null", "--", UNHANG, "zoo", "well-behaved"];
+    let tee = ["tee", "said", "/dev/null", "--", lab_program(), "zoo", "well-behaved"];
     let mut client = gateway(&sandbox, &[server("srv", &tee, ""), telemetry(&collector.url())]);
     listed(&mut client, "tools/list", "tools", "name");
     let meta = json!({ "traceparent": traceparent(), "tracestate": "a=b" });

@@ -27,6 +27,7 @@ use std::{
 
 pub(crate) use self::{
     client::{Client, Slowly, server_pid},
+    lab::lab_program,
     remote::Remote,
     web::{Web, WebAnswer},
 };
@@ -123,7 +124,7 @@ impl Sandbox {
 
     /// `unhang-lab`, which measures the binary under test, with a cleared environment.
     pub(crate) fn lab(&self) -> Command {
-        let mut command = self.hermetic(Command::new(lab::lab_program()));
+        let mut command = self.hermetic(Command::new(lab_program()));
         command.env("UNHANG_LAB_PRODUCT", env!("CARGO_BIN_EXE_unhang"));
         command
     }
@@ -153,7 +154,7 @@ impl Sandbox {
         shell
     }
 
-    /// `unhang wrap FLAGS -- unhang zoo PROGRAM…`, ready to talk to.
+    /// `unhang wrap FLAGS -- unhang-lab zoo PROGRAM…`, ready to talk to.
     pub(crate) fn wrap(&self, flags: &[&str], faulty_server: &[&str]) -> Client {
         Client::start(self.wrap_command(flags, faulty_server))
     }
@@ -161,19 +162,13 @@ impl Sandbox {
     /// The same, not yet started, so that its environment can be added to.
     pub(crate) fn wrap_command(&self, flags: &[&str], faulty_server: &[&str]) -> Command {
         let mut command = self.unhang();
-        command
-            .arg("wrap")
-            .args(flags)
-            .arg("--")
-            .arg(env!("CARGO_BIN_EXE_unhang"))
-            .arg("zoo")
-            .args(faulty_server);
+        command.arg("wrap").args(flags).arg("--").arg(lab_program()).arg("zoo").args(faulty_server);
         command
     }
 
     /// The faulty server without a guard, to show that its vice is real.
     pub(crate) fn bare(&self, faulty_server: &[&str]) -> Client {
-        let mut command = self.unhang();
+        let mut command = self.lab();
         command.arg("zoo").args(faulty_server);
         Client::start(command)
     }

@@ -7,7 +7,7 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
-use crate::harness::{Client, Sandbox, figure, is_alive, run_to_end, wait_until};
+use crate::harness::{Client, Sandbox, figure, is_alive, lab_program, run_to_end, wait_until};
 
 const UNHANG: &str = env!("CARGO_BIN_EXE_unhang");
 /// Limits for those who run into them.
@@ -28,11 +28,11 @@ const SHORT: &[&str] = &[
 /// What the guard may use whatever its client does (promise 3), far below the 100 MiB that it is promised.
 const BOUNDED: u64 = 48 << 20;
 
-/// `unhang zoo CLIENT -- unhang wrap FLAGS -- unhang zoo SERVER`.
+/// `unhang-lab zoo CLIENT -- unhang wrap FLAGS -- unhang-lab zoo SERVER`.
 fn client_command(sandbox: &Sandbox, client: &[&str], flags: &[&str], server: &[&str]) -> Command {
-    let mut command = sandbox.unhang();
+    let mut command = sandbox.lab();
     command.arg("zoo").args(client).args(["--", UNHANG, "wrap"]).args(flags);
-    command.args(["--", UNHANG, "zoo"]).args(server);
+    command.args(["--", lab_program(), "zoo"]).args(server);
     command
 }
 
@@ -62,8 +62,8 @@ fn is_content(client: &[&str], flags: &[&str], server: &[&str]) -> Value {
 #[track_caller]
 fn is_discontent_without_a_guard(client: &[&str], server: &[&str], complaint: &str) {
     let sandbox = Sandbox::new();
-    let mut command = sandbox.unhang();
-    command.arg("zoo").args(client).args(["--", UNHANG, "zoo"]).args(server);
+    let mut command = sandbox.lab();
+    command.arg("zoo").args(client).args(["--", lab_program(), "zoo"]).args(server);
     let (code, text, _) = run_to_end(command);
     let report = report_in(&text);
     assert_eq!(code, 1, "{client:?}: {report}");
@@ -222,8 +222,8 @@ fn a_client_that_is_killed_leaves_nothing() {
 #[test]
 fn without_a_guard_a_killed_client_leaves_its_server() {
     let sandbox = Sandbox::new();
-    let mut command = sandbox.unhang();
-    command.args(["zoo", "killed-in-mid-call", "--", UNHANG, "zoo", "ignores-stdin-close"]);
+    let mut command = sandbox.lab();
+    command.args(["zoo", "killed-in-mid-call", "--", lab_program(), "zoo", "ignores-stdin-close"]);
     // Its server holds stderr open, so the end of that cannot be waited for.
     let mut client = Client::start(command);
     assert_eq!(client.exit_code(), 128 + 9);

@@ -11,10 +11,8 @@ use serde_json::{Value, json};
 
 use crate::{
     consent::Project,
-    harness::{Sandbox, run_to_end},
+    harness::{Sandbox, lab_program, run_to_end},
 };
-
-const UNHANG: &str = env!("CARGO_BIN_EXE_unhang");
 
 /// The number of a user who is never us.
 const NOBODY: u32 = 65534;
@@ -214,7 +212,7 @@ fn f_22_a_file_that_is_reached_by_a_link_is_consented_to_where_the_link_lies() {
     let project = Project::new(Sandbox::new());
     let home = project.sandbox.path().canonicalize().expect("a folder");
     let server =
-        json!({ "mcpServers": { "theirs": { "command": UNHANG, "args": ["zoo", "well-behaved"] } } });
+        json!({ "mcpServers": { "theirs": { "command": lab_program(), "args": ["zoo", "well-behaved"] } } });
     fs::create_dir(home.join("elsewhere")).expect("a folder");
     fs::write(home.join("elsewhere/servers.json"), server.to_string()).expect("a file");
     symlink("../elsewhere/servers.json", project.folder.join(".mcp.json")).expect("a link");

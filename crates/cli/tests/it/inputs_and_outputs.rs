@@ -5,19 +5,17 @@ use std::{fs, process::Command, time::Duration};
 use rustix::process::Signal;
 
 use crate::{
-    harness::{Client, PATIENCE, Sandbox, run_to_end, wait_until},
+    harness::{Client, PATIENCE, Sandbox, lab_program, run_to_end, wait_until},
     jobs::Jobs,
 };
-
-const UNHANG: &str = env!("CARGO_BIN_EXE_unhang");
 
 /// How long the end of a command may take that waits for nothing but its input.
 const SOON: Duration = Duration::from_secs(5);
 
-/// `unhang WORDS -- unhang zoo well-behaved`.
+/// `unhang WORDS -- unhang-lab zoo well-behaved`.
 fn asking(sandbox: &Sandbox, words: &[&str]) -> Command {
     let mut command = sandbox.unhang();
-    command.args(words).args(["--", UNHANG, "zoo", "well-behaved"]);
+    command.args(words).args(["--", lab_program(), "zoo", "well-behaved"]);
     command
 }
 
@@ -115,7 +113,7 @@ fn what_cannot_be_printed_is_told_once() {
     let sandbox = &jobs.sandbox;
     fs::write(
         sandbox.path().join("unhang.toml"),
-        format!("[servers.demo]\ncommand = {UNHANG:?}\nargs = [\"zoo\", \"well-behaved\"]\n"),
+        format!("[servers.demo]\ncommand = {:?}\nargs = [\"zoo\", \"well-behaved\"]\n", lab_program()),
     )
     .expect("a file");
     let call = r#"{"server": "demo", "tool": "echo", "arguments": {"text": "a"}}"#;

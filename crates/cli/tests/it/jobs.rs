@@ -4,7 +4,7 @@ use std::{fs, path::PathBuf, process::Command};
 
 use serde_json::{Value, json};
 
-use crate::harness::{Client, PATIENCE, Sandbox, run_to_end, wait_until};
+use crate::harness::{Client, PATIENCE, Sandbox, lab_program, run_to_end, wait_until};
 
 /// A sandbox with a data folder.
 pub(crate) struct Jobs {
@@ -52,9 +52,9 @@ impl Jobs {
         stdout.strip_suffix('\n').expect("the id is a line").to_owned()
     }
 
-    /// The words of `unhang job run FLAGS -- unhang zoo PROGRAM…`.
+    /// The words of `unhang job run FLAGS -- unhang-lab zoo PROGRAM…`.
     pub(crate) fn zoo<'a>(flags: &[&'a str], faulty_server: &[&'a str]) -> Vec<&'a str> {
-        [&["job", "run"], flags, &["--", env!("CARGO_BIN_EXE_unhang"), "zoo"], faulty_server].concat()
+        [&["job", "run"], flags, &["--", lab_program(), "zoo"], faulty_server].concat()
     }
 
     /// Submits a job of the zoo and returns its id.

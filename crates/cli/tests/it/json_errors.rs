@@ -5,7 +5,7 @@ use std::fs;
 use serde_json::Value;
 
 use crate::{
-    harness::{Sandbox, run_to_end},
+    harness::{Sandbox, lab_program, run_to_end},
     jobs::Jobs,
 };
 
@@ -25,7 +25,7 @@ fn wrong_usage_is_json_where_json_was_asked_for() {
                 "--output",
                 "json",
                 "--",
-                UNHANG,
+                lab_program(),
                 "zoo",
                 "well-behaved",
             ][..],
@@ -80,13 +80,13 @@ fn what_a_server_leaves_behind_is_in_the_log_where_stderr_is_json() {
     let call = |words: &[&str]| {
         let mut command = sandbox.unhang();
         command.args(["call", "nosuch"]).args(words);
-        command.args(["--", UNHANG, "zoo", "leaves-grandchild", "--marker", sandbox.marker()]);
+        command.args(["--", lab_program(), "zoo", "leaves-grandchild", "--marker", sandbox.marker()]);
         run_to_end(command)
     };
     let call_well = |words: &[&str]| {
         let mut command = sandbox.unhang();
         command.args(["call", "echo", "text=a"]).args(words);
-        command.args(["--", UNHANG, "zoo", "leaves-grandchild", "--marker", sandbox.marker()]);
+        command.args(["--", lab_program(), "zoo", "leaves-grandchild", "--marker", sandbox.marker()]);
         run_to_end(command)
     };
     let (code, _, stderr) = call(&["--output", "json"]);

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use crate::harness::{Client, PATIENCE, Sandbox, run_to_end, wait_until};
 
-/// `unhang zoo auth-server` on a port of its own. It ends with the test.
+/// `unhang-lab zoo auth-server` on a port of its own. It ends with the test.
 pub(crate) struct AuthServer {
     process: Client,
     /// Its MCP server.

@@ -3,7 +3,7 @@
 use std::{fs, process::Command};
 
 use crate::{
-    harness::{Client, Remote, Sandbox, run_to_end},
+    harness::{Client, Remote, Sandbox, lab_program, run_to_end},
     jobs::Jobs,
 };
 
@@ -36,7 +36,8 @@ fn lines_that_are_of_no_use_are_not_called_stdout_or_no_messages() {
     let remote = Remote::start(&sandbox, &["http-wrong-ids"]);
     let words = ["call", &remote.url, "echo", "text=a", "--call-timeout", "1s"];
     let of_a_url = told(4, sandbox.unhang(), &words);
-    let words = ["call", "echo", "text=a", "--max-message", "10B", "--", UNHANG, "zoo", "well-behaved"];
+    let words =
+        ["call", "echo", "text=a", "--max-message", "10B", "--", lab_program(), "zoo", "well-behaved"];
     let too_long = told(5, sandbox.unhang(), &words);
     for stderr in [of_a_url, too_long] {
         assert!(
@@ -142,7 +143,7 @@ fn a_job_that_was_a_call_shows_no_empty_command() {
     let call =
         ["call", "slow", "seconds=1.5", "--", UNHANG, "wrap", "--name", "srv", "--promote-after", "300ms"];
     let mut command = jobs.command(&call);
-    command.args(["--", UNHANG, "zoo", "slow-answers"]);
+    command.args(["--", lab_program(), "zoo", "slow-answers"]);
     let (code, _, stderr) = run_to_end(command);
     assert_eq!(code, 0, "{stderr}");
     let (shown, _) = jobs.demand(0, &["job", "show", "last", "--output", "text"]);

@@ -10,11 +10,9 @@ use rustix::termios::{Winsize, tcsetwinsize};
 use serde_json::{Value, json};
 
 use crate::{
-    harness::{Client, Sandbox},
+    harness::{Client, Sandbox, lab_program},
     terminal::terminal,
 };
-
-const UNHANG: &str = env!("CARGO_BIN_EXE_unhang");
 
 /// What a terminal of so many columns shows in the end.
 struct Screen {
@@ -109,7 +107,7 @@ fn the_bar_is_away_while_an_outcome_is_written_however_narrow_the_terminal_is() 
         tcsetwinsize(&terminal, size).expect("a size");
         let stdout = Stdio::from(terminal.try_clone().expect("another"));
         let mut command = sandbox.unhang();
-        command.args(["batch", "in.jsonl", "-j1", "--", UNHANG, "zoo", "well-behaved"]);
+        command.args(["batch", "in.jsonl", "-j1", "--", lab_program(), "zoo", "well-behaved"]);
         command.env("TERM", "xterm").stdin(Stdio::null()).stdout(stdout).stderr(Stdio::from(terminal));
         let mut client = Client::start_alone(command);
         let mut shown = Vec::new();
@@ -148,7 +146,7 @@ fn the_line_of_the_doctor_names_whom_it_waits_for_or_is_not_there() {
         let size = Winsize { ws_row: 40, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
         tcsetwinsize(&terminal, size).expect("a size");
         let mut command = sandbox.unhang();
-        command.args(["doctor", "--", UNHANG, "zoo", "dies-at-start"]);
+        command.args(["doctor", "--", lab_program(), "zoo", "dies-at-start"]);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::from(terminal));
         let mut client = Client::start_alone(command);
         let mut shown = Vec::new();

@@ -6,7 +6,7 @@ use std::{fs, process::Command};
 use serde_json::{Value, json};
 
 use crate::{
-    harness::{Client, Sandbox},
+    harness::{Client, Sandbox, lab_program},
     talk::{code, lines_of, text_of},
 };
 
@@ -224,10 +224,10 @@ fn depth_is_no_obstacle() {
 
 /// `tee … -- unhang wrap -- tee … -- faulty server`: what stands on either side of the guard is kept in four files.
 fn between_tees(sandbox: &Sandbox, faulty_server: &[&str]) -> Command {
-    let unhang = env!("CARGO_BIN_EXE_unhang");
-    let mut command = sandbox.unhang();
-    command.args(["zoo", "tee", "client-said", "client-heard", "--", unhang, "wrap", "--", unhang]);
-    command.args(["zoo", "tee", "server-heard", "server-said", "--", unhang, "zoo"]).args(faulty_server);
+    let (unhang, lab) = (env!("CARGO_BIN_EXE_unhang"), lab_program());
+    let mut command = sandbox.lab();
+    command.args(["zoo", "tee", "client-said", "client-heard", "--", unhang, "wrap", "--", lab]);
+    command.args(["zoo", "tee", "server-heard", "server-said", "--", lab, "zoo"]).args(faulty_server);
     command
 }
 

@@ -18,7 +18,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::{
-    harness::{Client, PATIENCE, Sandbox, figure, memory, peak_memory, server_pid, wait_until},
+    harness::{Client, PATIENCE, Sandbox, figure, lab_program, memory, peak_memory, server_pid, wait_until},
     processes::{bytes_read, lifeline},
     talk::assert_stays,
     terminal::terminal,
@@ -172,13 +172,7 @@ fn our_own_stderr_is_never_waited_for() {
     for (flags, bytes) in [(&[][..], "10000000"), (&["-v"], "2000000")] {
         let sandbox = Sandbox::new();
         let mut command = sandbox.unhang();
-        command.arg("wrap").args(flags).args([
-            "--",
-            env!("CARGO_BIN_EXE_unhang"),
-            "zoo",
-            "stderr-flood",
-            bytes,
-        ]);
+        command.arg("wrap").args(flags).args(["--", lab_program(), "zoo", "stderr-flood", bytes]);
         let (mut client, unread) = Client::start_unheard(command);
         client.initialize();
         let watched = Watched::new(&client);
@@ -313,7 +307,7 @@ fn a_terminal_that_nobody_reads_does_not_hold_the_end_up() {
     let (master, terminal) = terminal();
     let (reader, writer) = std::io::pipe().expect("a pipe");
     let mut command = sandbox.unhang();
-    command.args(["wrap", "--", env!("CARGO_BIN_EXE_unhang"), "zoo", "giant-answer", "3000000"]);
+    command.args(["wrap", "--", lab_program(), "zoo", "giant-answer", "3000000"]);
     let mut client = Client::start_on(command, reader.into(), terminal.into(), writer);
     for _ in 0..3 {
         client.call("any", json!({}));

@@ -20,7 +20,7 @@ use rustix::{
 use serde_json::{Value, json};
 
 use crate::{
-    harness::{Client, PATIENCE, Sandbox, server_pid, wait_until},
+    harness::{Client, PATIENCE, Sandbox, lab_program, server_pid, wait_until},
     processes::{children, descriptors, holds, identity, lifeline},
     terminal::terminal,
 };
@@ -31,7 +31,7 @@ const ECHO: &str =
 
 fn guard_of(sandbox: &Sandbox, faulty_server: &[&str]) -> Command {
     let mut command = sandbox.unhang();
-    command.args(["wrap", "--", env!("CARGO_BIN_EXE_unhang"), "zoo"]).args(faulty_server);
+    command.args(["wrap", "--", lab_program(), "zoo"]).args(faulty_server);
     command
 }
 
@@ -249,7 +249,7 @@ fn g_07_what_the_servers_children_print_never_reaches_the_wire() {
     // The child prints on the stdout that it inherited, and reads its stdin, while the server itself is `well-behaved`.
     let text = format!(
         "#!/bin/sh\n(echo stray from a child; echo also on the error stream >&2) &\nexec {} zoo well-behaved\n",
-        env!("CARGO_BIN_EXE_unhang")
+        lab_program()
     );
     fs::write(&script, text).expect("a script");
     let mut command = sandbox.unhang();

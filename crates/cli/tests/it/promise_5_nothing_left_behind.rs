@@ -20,7 +20,7 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use serde_json::json;
 
 use crate::{
-    harness::{Client, PATIENCE, Sandbox, figure, is_alive, server_pid, wait_until},
+    harness::{Client, PATIENCE, Sandbox, figure, is_alive, lab_program, server_pid, wait_until},
     processes::{children, command_line, control_groups, descriptors, entry, holds, lifeline},
 };
 
@@ -135,7 +135,7 @@ impl Scene {
 
 fn guard_of(sandbox: &Sandbox, flags: &[&str], faulty_server: &str) -> Command {
     let mut command = sandbox.unhang();
-    command.arg("wrap").args(flags).arg("--").arg(env!("CARGO_BIN_EXE_unhang")).args(["zoo", faulty_server]);
+    command.arg("wrap").args(flags).arg("--").arg(lab_program()).args(["zoo", faulty_server]);
     command.args(["--marker", sandbox.marker()]);
     command
 }
@@ -300,6 +300,8 @@ fn an_ordinary_user_leaves_nothing_either() {
             // The build's own folder may be closed to others.
             let program = sandbox.path().join("program");
             fs::copy(env!("CARGO_BIN_EXE_unhang"), &program).expect("a copy");
+            let lab = sandbox.path().join("lab");
+            fs::copy(lab_program(), &lab).expect("a copy");
             fs::set_permissions(sandbox.path(), fs::Permissions::from_mode(0o777))
                 .expect("the sandbox is ours");
             let mut scene = Scene::start_in(sandbox, faulty_server, *leaves, |command| {
@@ -309,8 +311,7 @@ fn an_ordinary_user_leaves_nothing_either() {
                 own.env_clear()
                     .envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))))
                     .current_dir(folder);
-                let binary = env!("CARGO_BIN_EXE_unhang");
-                own.args(words.iter().map(|word| if word == binary { program.as_os_str() } else { word }));
+                own.args(words.iter().map(|word| if word == lab_program() { lab.as_os_str() } else { word }));
                 if is_root {
                     own.uid(65534).gid(65534);
                 }
@@ -326,6 +327,7 @@ fn an_ordinary_user_leaves_nothing_either() {
             let gone = scene.servants();
             let code = end(&mut scene);
             fs::remove_file(&program).ok();
+            fs::remove_file(&lab).ok();
             match code {
                 Some(code) => {
                     scene.expect_the_end(code);
@@ -442,7 +444,7 @@ fn a_guard_of_a_guard_leaves_nothing_either() {
             let binary = env!("CARGO_BIN_EXE_unhang");
             let mut command = sandbox.unhang();
             command.arg("wrap").args(SHORT_GRACE).args(["--", binary, "wrap"]).args(SHORT_GRACE);
-            command.args(["--", binary, "zoo", faulty_server, "--marker", sandbox.marker()]);
+            command.args(["--", lab_program(), "zoo", faulty_server, "--marker", sandbox.marker()]);
             let mut client = Client::start(command);
             client.initialize();
             let lifeline = lifeline(&client);

@@ -9,7 +9,8 @@ const TABLE: &[(&str, &[&str], &[&str])] = &[
     ("unhang-proc", &[], &["unhang-zoo"]),
     ("unhang-jobs", &["unhang-proc"], &["unhang-zoo"]),
     ("unhang-net", &["unhang-wire"], &[]),
-    ("unhang-zoo", &[], &[]),
+    ("unhang-demo-servers", &[], &[]),
+    ("unhang-zoo", &["unhang-demo-servers"], &[]),
     ("unhang-core", &["unhang-bridge", "unhang-net", "unhang-proc", "unhang-wire"], &[]),
     (
         "unhang-upstream",
@@ -95,7 +96,7 @@ const TABLE: &[(&str, &[&str], &[&str])] = &[
         &[],
     ),
     ("unhang-terminal", &["unhang"], &[]),
-    ("unhang-cli", &["unhang", "unhang-terminal", "unhang-zoo"], &[]),
+    ("unhang-cli", &["unhang", "unhang-demo-servers", "unhang-terminal"], &["unhang-zoo"]),
     ("unhang-lab", &["unhang", "unhang-terminal", "unhang-zoo"], &[]),
     // Judges rooms from outside; nothing uses it.
     ("unhang-fuzz", &["unhang", "unhang-wire"], &[]),

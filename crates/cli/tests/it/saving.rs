@@ -2,9 +2,7 @@
 
 use std::fs;
 
-use crate::harness::{Sandbox, run_to_end};
-
-const UNHANG: &str = env!("CARGO_BIN_EXE_unhang");
+use crate::harness::{Sandbox, lab_program, run_to_end};
 
 const ASKED: [&[&str]; 2] = [&["call", "test_image_content"], &["read", "test://static-binary"]];
 
@@ -24,7 +22,7 @@ fn a_folder_that_cannot_be_saved_to_is_refused_before_the_server_is_asked() {
                 "-c",
                 "touch started; exec \"$@\"",
                 "sh",
-                UNHANG,
+                lab_program(),
                 "zoo",
                 "conformance-fixture",
             ]);
@@ -44,7 +42,7 @@ fn what_cannot_be_saved_is_told_with_its_path_and_is_no_success() {
         for asked in ASKED {
             let mut command = sandbox.unhang();
             command.args(asked).args(["--output", "text"]).args(words).current_dir(folder);
-            command.args(["--", UNHANG, "zoo", "conformance-fixture"]);
+            command.args(["--", lab_program(), "zoo", "conformance-fixture"]);
             let (code, stdout, stderr) = run_to_end(command);
             // Where we may not write, as any other user, that is told before.
             let is_known = code == 2 && stderr.contains("--save /proc: it cannot be written to");
@@ -68,7 +66,7 @@ fn what_can_be_saved_is() {
             "--save",
             ".",
             "--",
-            UNHANG,
+            lab_program(),
             "zoo",
             "conformance-fixture",
         ]);
@@ -83,7 +81,7 @@ fn save_prints_text_that_names_the_files_where_no_form_was_asked_for() {
     let sandbox = Sandbox::new();
     for (asked, name) in ASKED.into_iter().zip(["test_image_content-1.png", "resource-1.png"]) {
         let mut command = sandbox.unhang();
-        command.args(asked).args(["--save", ".", "--", UNHANG, "zoo", "conformance-fixture"]);
+        command.args(asked).args(["--save", ".", "--", lab_program(), "zoo", "conformance-fixture"]);
         let (code, stdout, stderr) = run_to_end(command);
         assert_eq!((code, &*stderr), (0, ""), "{asked:?}");
         assert!(stdout.starts_with('[') && stdout.contains(&format!("bytes: ./{name}]")), "{stdout}");

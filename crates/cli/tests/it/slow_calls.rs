@@ -17,11 +17,9 @@ use crate::{
     gateway::{gateway, server},
     gateway_access::{ONE, TWO, closed},
     gateway_http::finish,
-    harness::{PATIENCE, Sandbox, Web, timed, wait_until},
+    harness::{PATIENCE, Sandbox, Web, lab_program, timed, wait_until},
     jobs::called,
 };
-
-const UNHANG: &str = env!("CARGO_BIN_EXE_unhang");
 
 #[test]
 fn no_client_is_cut_off_by_its_clock_and_nothing_runs_twice() {
@@ -158,7 +156,8 @@ fn what_is_no_text_arrives_as_it_was() {
     let tools = ["test_image_content", "test_audio_content", "test_multiple_content_types"];
     // A server that is slow wherever the answer has an image or a sound in it.
     let script = format!(
-        "{UNHANG} zoo conformance-fixture | while IFS= read -r line; do case $line in *'\"data\":'*) sleep 1;; esac; printf '%s\\n' \"$line\"; done"
+        "{} zoo conformance-fixture | while IFS= read -r line; do case $line in *'\"data\":'*) sleep 1;; esac; printf '%s\\n' \"$line\"; done",
+        lab_program()
     );
     let config = format!(
         "[servers.srv]\ncommand = \"sh\"\nargs = [\"-c\", {script:?}]\nlimits.promote-after = \"300ms\"\n"
@@ -346,7 +345,7 @@ fn where_calls_are_not_to_become_jobs_nothing_is_different() {
     let sandbox = Sandbox::with_jobs();
     let answers = ["off", "by-clock"].map(|promotion| {
         let [asked, said] = ["asked", "said"].map(|file| format!("{file}-{promotion}"));
-        let teed = ["tee", &asked, &said, "--", UNHANG, "zoo", "slow-answers"];
+        let teed = ["tee", &asked, &said, "--", lab_program(), "zoo", "slow-answers"];
         let mut client =
             gateway(&sandbox, &[server("srv", &teed, &format!("limits.promote-after = \"{promotion}\""))]);
         let list = client.ask("tools/list", json!({}));

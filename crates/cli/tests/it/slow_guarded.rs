@@ -7,10 +7,8 @@ use serde_json::{Value, json};
 
 use crate::{
     callers::{Calls, StdioCaller, both, handed_over, lasting},
-    harness::{Client, PATIENCE, Sandbox, wait_until},
+    harness::{Client, PATIENCE, Sandbox, lab_program, wait_until},
 };
-
-const UNHANG: &str = env!("CARGO_BIN_EXE_unhang");
 
 /// What a list of tools names.
 #[track_caller]
@@ -25,7 +23,7 @@ fn names(client: &mut Client, cursor: &Value) -> (Vec<String>, Value) {
 /// A guard with these flags in front of this command.
 fn guard(sandbox: &Sandbox, flags: &[&str], command: &[&str]) -> Client {
     let mut wrap = sandbox.unhang();
-    wrap.args(["-v", "wrap", "--name", "srv"]).args(flags).arg("--").arg(UNHANG).args(command);
+    wrap.args(["-v", "wrap", "--name", "srv"]).args(flags).arg("--").args(command);
     let mut client = Client::start(wrap);
     client.initialize();
     client
@@ -34,7 +32,7 @@ fn guard(sandbox: &Sandbox, flags: &[&str], command: &[&str]) -> Client {
 #[test]
 fn the_tools_about_jobs_come_behind_the_last_page_and_nothing_is_opened_for_them() {
     let sandbox = Sandbox::with_jobs();
-    let mut client = guard(&sandbox, &[], &["zoo", "well-behaved", "--page", "4"]);
+    let mut client = guard(&sandbox, &[], &[lab_program(), "zoo", "well-behaved", "--page", "4"]);
     let (mut all, mut pages, mut cursor) = (Vec::new(), 0, Value::Null);
     loop {
         let (names, next) = names(&mut client, &cursor);
@@ -58,7 +56,7 @@ fn the_tools_about_jobs_come_behind_the_last_page_and_nothing_is_opened_for_them
 fn f_73_a_client_that_follows_its_list_has_the_tools_with_its_first_job() {
     let sandbox = Sandbox::with_jobs();
     let mut wrap = sandbox.unhang();
-    wrap.args(["-v", "wrap", "--promote-after", "1s", "--", UNHANG, "zoo", "slow-answers"]);
+    wrap.args(["-v", "wrap", "--promote-after", "1s", "--", lab_program(), "zoo", "slow-answers"]);
     let mut client = Client::start(wrap);
     let introduced = client.initialize_as("2025-06-18", "Visual Studio Code");
     assert_eq!(introduced["capabilities"]["tools"]["listChanged"], true, "{introduced}");
@@ -89,7 +87,8 @@ fn f_73_a_client_that_follows_its_list_has_the_tools_with_its_first_job() {
 #[test]
 fn a_guard_behind_a_guard_has_tools_of_other_names() {
     let sandbox = Sandbox::with_jobs();
-    let inner = ["wrap", "--promote-after", "1s", "--", UNHANG, "zoo", "slow-answers"];
+    let unhang = env!("CARGO_BIN_EXE_unhang");
+    let inner = [unhang, "wrap", "--promote-after", "1s", "--", lab_program(), "zoo", "slow-answers"];
     let mut client = guard(&sandbox, &["--promote-after", "2s"], &inner);
     let (all, _) = names(&mut client, &Value::Null);
     for name in ["unhang_get_job_results", "unhang2_get_job_results"] {
@@ -114,8 +113,11 @@ fn where_calls_are_not_to_become_jobs_a_guard_leaves_everything_as_it_is() {
     let sandbox = Sandbox::with_jobs();
     let talk = |flags: &[&str], file: &str| {
         let (asked, said) = (format!("asked-{file}"), format!("said-{file}"));
-        let mut client =
-            guard(&sandbox, flags, &["zoo", "tee", &asked, &said, "--", UNHANG, "zoo", "slow-answers"]);
+        let mut client = guard(
+            &sandbox,
+            flags,
+            &[lab_program(), "zoo", "tee", &asked, &said, "--", lab_program(), "zoo", "slow-answers"],
+        );
         client.ask("tools/list", json!({}));
         client.ask("tools/call", json!({ "name": "slow", "arguments": lasting(1.0, "x") }));
         client.finish();
@@ -140,7 +142,7 @@ fn a_server_that_has_tasks_keeps_them_behind_a_guard() {
     let own = bare.initialize()["capabilities"].clone();
     bare.finish();
     let mut wrap = sandbox.unhang();
-    wrap.args(["-v", "wrap", "--promote-after", "1s", "--", UNHANG, "zoo", "tasks-legacy"]);
+    wrap.args(["-v", "wrap", "--promote-after", "1s", "--", lab_program(), "zoo", "tasks-legacy"]);
     let mut client = Client::start(wrap);
     assert_eq!(client.initialize()["capabilities"], own);
     let params =

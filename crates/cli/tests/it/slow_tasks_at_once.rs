@@ -8,10 +8,8 @@ use crate::{
     callers::{Calls, StdioCaller},
     gateway::{listed, server, window},
     gateway_http::finish,
-    harness::{Client, Sandbox, Web},
+    harness::{Client, Sandbox, Web, lab_program},
 };
-
-const UNHANG: &str = env!("CARGO_BIN_EXE_unhang");
 
 /// Calls of one tool: whichever of task and answer is quicker, one of them is not.
 const CALLS: usize = 8;
@@ -85,7 +83,7 @@ fn end(windows: [Client; 2], sandbox: &Sandbox) {
 /// `unhang wrap` in front of a server of this era.
 fn guard(sandbox: &Sandbox, era: &str) -> StdioCaller {
     let mut command = sandbox.unhang();
-    command.args(["-v", "wrap", "--name", "srv", "--", UNHANG, "zoo", "slow-answers", "--era", era]);
+    command.args(["-v", "wrap", "--name", "srv", "--", lab_program(), "zoo", "slow-answers", "--era", era]);
     let mut caller = StdioCaller { client: Client::start(command), is_guarded: true };
     caller.initialize();
     caller

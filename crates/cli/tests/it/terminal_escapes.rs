@@ -10,11 +10,9 @@ use std::{
 use serde_json::Value;
 
 use crate::{
-    harness::{Client, Sandbox},
+    harness::{Client, Sandbox, lab_program},
     terminal::terminal,
 };
-
-const UNHANG: &str = env!("CARGO_BIN_EXE_unhang");
 
 /// What a person sees at the terminal and what went into the pipe, where one stream is the one and the other the other.
 struct Seen {
@@ -46,7 +44,7 @@ fn seen(mut command: Command, is_stdout_the_terminal: bool) -> Seen {
 
 fn call(sandbox: &Sandbox, flags: &[&str], tool: &str) -> Command {
     let mut command = sandbox.unhang();
-    command.arg("call").args(flags).args([tool, "--", UNHANG, "zoo", "steers-terminal"]);
+    command.arg("call").args(flags).args([tool, "--", lab_program(), "zoo", "steers-terminal"]);
     command
 }
 

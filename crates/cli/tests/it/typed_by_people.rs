@@ -10,19 +10,17 @@ use std::{
 use serde_json::{Value, json};
 
 use crate::{
-    harness::{Client, Remote, Sandbox, run_to_end},
+    harness::{Client, Remote, Sandbox, lab_program, run_to_end},
     jobs::Jobs,
     terminal::terminal,
 };
 
-const UNHANG: &str = env!("CARGO_BIN_EXE_unhang");
-
-/// Runs `unhang WORDS -- unhang zoo PROGRAM…` to its end.
+/// Runs `unhang WORDS -- unhang-lab zoo PROGRAM…` to its end.
 #[track_caller]
 fn ask(words: &[&str], faulty_server: &[&str]) -> (i32, String, String) {
     let sandbox = Sandbox::new();
     let mut command = sandbox.unhang();
-    command.args(words).args(["--", UNHANG, "zoo"]).args(faulty_server);
+    command.args(words).args(["--", lab_program(), "zoo"]).args(faulty_server);
     run_to_end(command)
 }
 
@@ -93,7 +91,7 @@ fn f_77_a_server_in_no_file_gets_a_variable_a_folder_and_headers() {
         "-c",
         "pwd > here; exec \"$@\"",
         "sh",
-        UNHANG,
+        lab_program(),
         "zoo",
         "well-behaved",
     ]);

@@ -1,13 +1,11 @@
 //! A number that is typed is what arrives, or it is refused: none is changed without a word.
 
-use crate::harness::{Sandbox, run_to_end};
-
-const UNHANG: &str = env!("CARGO_BIN_EXE_unhang");
+use crate::harness::{Sandbox, lab_program, run_to_end};
 
 #[test]
 fn a_whole_number_that_does_not_fit_into_64_bits_is_refused() {
     let sandbox = Sandbox::with_jobs();
-    let server = ["--", UNHANG, "zoo", "well-behaved"];
+    let server = ["--", lab_program(), "zoo", "well-behaved"];
     for words in [
         &["state", "set", "x", "12345678901234567890123"][..],
         &["state", "set", "x", "{\"a\": [-12345678901234567890123]}"],
@@ -38,7 +36,7 @@ fn an_at_sign_alone_names_no_file() {
     let sandbox = Sandbox::with_jobs();
     for (words, expect) in [
         (
-            &["call", "echo", "--json", "@", "--", UNHANG, "zoo", "well-behaved"][..],
+            &["call", "echo", "--json", "@", "--", lab_program(), "zoo", "well-behaved"][..],
             "`--json @` names no file",
         ),
         (&["state", "set", "x", "@"], "`@` names no file"),

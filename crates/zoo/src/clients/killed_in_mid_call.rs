@@ -5,10 +5,9 @@ use std::process::ExitCode;
 
 use rustix::process::{Signal, getpid, kill_process};
 use serde_json::json;
+use unhang_demo_servers::{arguments::ProgramArguments, entry::ProgramDescription};
 
-use crate::arguments::ProgramArguments;
 use crate::child_processes::ChildStreams;
-use crate::entry::ProgramDescription;
 use crate::plain_client::Guest;
 
 pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {

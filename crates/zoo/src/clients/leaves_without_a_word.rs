@@ -3,8 +3,8 @@
 use std::io;
 use std::process::ExitCode;
 
-use crate::arguments::ProgramArguments;
-use crate::entry::ProgramDescription;
+use unhang_demo_servers::{arguments::ProgramArguments, entry::ProgramDescription};
+
 use crate::plain_client::Guest;
 
 pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {

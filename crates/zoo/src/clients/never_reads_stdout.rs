@@ -5,9 +5,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use serde_json::json;
+use unhang_demo_servers::{arguments::ProgramArguments, entry::ProgramDescription};
 
-use crate::arguments::ProgramArguments;
-use crate::entry::ProgramDescription;
 use crate::plain_client::Guest;
 
 pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {

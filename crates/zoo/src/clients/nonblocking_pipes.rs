@@ -5,10 +5,9 @@ use std::os::fd::OwnedFd;
 use std::process::ExitCode;
 
 use rustix::fs::{OFlags, fcntl_getfl};
+use unhang_demo_servers::{arguments::ProgramArguments, entry::ProgramDescription};
 
-use crate::arguments::ProgramArguments;
 use crate::child_processes::ChildStreams;
-use crate::entry::ProgramDescription;
 use crate::plain_client::{Guest, make_nonblocking};
 
 pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {

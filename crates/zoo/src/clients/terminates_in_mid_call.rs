@@ -5,9 +5,8 @@ use std::process::ExitCode;
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
+use unhang_demo_servers::{arguments::ProgramArguments, entry::ProgramDescription};
 
-use crate::arguments::ProgramArguments;
-use crate::entry::ProgramDescription;
 use crate::plain_client::Guest;
 
 pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {

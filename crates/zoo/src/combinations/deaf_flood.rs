@@ -3,10 +3,7 @@
 use std::io;
 use std::process::ExitCode;
 
-use crate::arguments::ProgramArguments;
-use crate::bounded_waits;
-use crate::entry::ProgramDescription;
-use crate::pipe;
+use unhang_demo_servers::{arguments::ProgramArguments, bounded_waits, entry::ProgramDescription, pipe};
 
 pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "deaf-flood",

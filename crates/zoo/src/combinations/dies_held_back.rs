@@ -6,12 +6,9 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Signal, getpid, kill_process};
-
-use crate::arguments::ProgramArguments;
-use crate::bounded_waits;
-use crate::entry::ProgramDescription;
-use crate::pipe;
-use crate::plain_server::Plain;
+use unhang_demo_servers::{
+    arguments::ProgramArguments, bounded_waits, entry::ProgramDescription, pipe, plain_server::Plain,
+};
 
 pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "dies-held-back",

@@ -3,11 +3,14 @@
 use std::io;
 use std::process::ExitCode;
 
-use crate::arguments::ProgramArguments;
-use crate::bounded_waits;
+use unhang_demo_servers::{
+    arguments::ProgramArguments,
+    bounded_waits,
+    entry::ProgramDescription,
+    plain_server::{MessageHandling, Plain},
+};
+
 use crate::child_processes::Offspring;
-use crate::entry::ProgramDescription;
-use crate::plain_server::{MessageHandling, Plain};
 use crate::signals;
 
 pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {

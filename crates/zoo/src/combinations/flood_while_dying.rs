@@ -3,10 +3,12 @@
 use std::io;
 use std::process::ExitCode;
 
-use crate::arguments::ProgramArguments;
-use crate::entry::ProgramDescription;
-use crate::pipe;
-use crate::plain_server::{MessageHandling, Plain};
+use unhang_demo_servers::{
+    arguments::ProgramArguments,
+    entry::ProgramDescription,
+    pipe,
+    plain_server::{MessageHandling, Plain},
+};
 
 pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "flood-while-dying",

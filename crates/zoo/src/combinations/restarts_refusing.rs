@@ -3,11 +3,14 @@
 use std::io;
 use std::process::ExitCode;
 
-use crate::arguments::ProgramArguments;
-use crate::entry::ProgramDescription;
+use unhang_demo_servers::{
+    arguments::ProgramArguments,
+    entry::ProgramDescription,
+    pipe,
+    plain_server::{MessageHandling, Plain},
+};
+
 use crate::faulty_servers::well_behaved;
-use crate::pipe;
-use crate::plain_server::{MessageHandling, Plain};
 
 pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "restarts-refusing",

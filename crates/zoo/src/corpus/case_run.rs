@@ -11,10 +11,11 @@ use std::process::Stdio;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use unhang_demo_servers::{bounded_waits, processes};
+
 use super::client::CorpusClient;
 use super::verdict::{Flaw, Judged, demand};
 use super::{CaseVerdict, Contender};
-use crate::{bounded_waits, processes};
 
 /// Carries the marker into every process that does not clean its environment.
 const MARKER_VARIABLE: &str = "UNHANG_ZOO_VISIT";

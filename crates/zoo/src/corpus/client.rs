@@ -18,12 +18,15 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
+use unhang_demo_servers::{
+    bounded_waits,
+    processes::{self, WatchedProcess},
+};
 
 use super::received::Received;
 use super::verdict::{Flaw, Judged, broken, demand};
 use crate::child_processes::{self, ChildStreams};
-use crate::processes::{self, WatchedProcess};
-use crate::{bounded_waits, signals};
+use crate::signals;
 
 /// As much as a pipe that polls as writable takes without waiting.
 const PIECE: usize = 4096;

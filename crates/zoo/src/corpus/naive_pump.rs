@@ -7,7 +7,8 @@
 use std::io::{self, Read, Write};
 use std::process::{ExitCode, Stdio};
 
-use crate::arguments::ProgramArguments;
+use unhang_demo_servers::arguments::ProgramArguments;
+
 use crate::child_processes::{self, ChildStreams};
 
 /// Bytes copied at once.

@@ -3,12 +3,11 @@
 use std::time::Duration;
 
 use serde_json::json;
+use unhang_demo_servers::{bounded_waits, processes};
 
 use super::client::{CorpusClient, ProtocolStream};
 use super::verdict::{Flaw, Judged, broken};
 use super::{Case, NEITHER, ONLY_PUMP};
-use crate::bounded_waits;
-use crate::processes;
 
 /// How often it is looked who has a stream, and for how long.
 const LOOK: Duration = Duration::from_millis(20);

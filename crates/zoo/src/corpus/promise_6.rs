@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use unhang_demo_servers::bounded_waits;
 
 use super::case_run::WrapperTrial;
 use super::client::CorpusClient;
 use super::verdict::{Flaw, Judged, broken, demand};
 use super::{BOTH, Case, NEITHER};
-use crate::bounded_waits;
 
 /// Requests to a server that cannot start again.
 const REQUESTS: usize = 20;

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use serde_json::json;
+use unhang_demo_servers::bounded_waits;
 
 use super::client::CorpusClient;
 use super::verdict::{Judged, demand};
 use super::{BOTH, Case, NEITHER};
-use crate::bounded_waits;
 
 /// Calls beside one another.
 const OTHERS: usize = 64;

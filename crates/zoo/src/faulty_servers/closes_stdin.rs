@@ -5,12 +5,13 @@ use std::process::ExitCode;
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::retry_on_intr;
-
-use crate::arguments::ProgramArguments;
-use crate::bounded_waits;
-use crate::entry::ProgramDescription;
-use crate::pipe;
-use crate::plain_server::{MessageHandling, Plain};
+use unhang_demo_servers::{
+    arguments::ProgramArguments,
+    bounded_waits,
+    entry::ProgramDescription,
+    pipe,
+    plain_server::{MessageHandling, Plain},
+};
 
 pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "closes-stdin",

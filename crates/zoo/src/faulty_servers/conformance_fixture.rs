@@ -14,8 +14,7 @@ use std::io;
 use std::process::ExitCode;
 use std::sync::atomic::Ordering;
 
-use crate::arguments::ProgramArguments;
-use crate::entry::ProgramDescription;
+use unhang_demo_servers::{arguments::ProgramArguments, entry::ProgramDescription};
 
 use super::well_behaved::{ServerOffer, serve_in_eras};
 

@@ -5,10 +5,12 @@ use std::process::ExitCode;
 use std::sync::mpsc::sync_channel;
 use std::time::Duration;
 
-use crate::arguments::ProgramArguments;
-use crate::bounded_waits;
-use crate::entry::ProgramDescription;
-use crate::plain_server::{MessageHandling, Plain};
+use unhang_demo_servers::{
+    arguments::ProgramArguments,
+    bounded_waits,
+    entry::ProgramDescription,
+    plain_server::{MessageHandling, Plain},
+};
 
 pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "dies-idle",

@@ -3,10 +3,12 @@
 use std::io::{self, BufRead};
 use std::process::ExitCode;
 
-use crate::arguments::ProgramArguments;
-use crate::entry::ProgramDescription;
-use crate::pipe::{self, ClientMessage};
-use crate::plain_server::Plain;
+use unhang_demo_servers::{
+    arguments::ProgramArguments,
+    entry::ProgramDescription,
+    pipe::{self, ClientMessage},
+    plain_server::Plain,
+};
 
 pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "dies-on-garbage",

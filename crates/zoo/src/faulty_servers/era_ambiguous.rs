@@ -3,9 +3,11 @@
 use std::io;
 use std::process::ExitCode;
 
-use crate::arguments::ProgramArguments;
-use crate::entry::ProgramDescription;
-use crate::plain_server::{MessageHandling, Plain};
+use unhang_demo_servers::{
+    arguments::ProgramArguments,
+    entry::ProgramDescription,
+    plain_server::{MessageHandling, Plain},
+};
 
 pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "era-ambiguous",

@@ -4,13 +4,14 @@ use std::io;
 use std::process::ExitCode;
 
 use serde_json::{Value, json};
-
-use crate::arguments::ProgramArguments;
-use crate::entry::ProgramDescription;
-use crate::pipe;
-use crate::pipe::ClientMessage;
-use crate::plain_server::{INVALID_PARAMS, METHOD_NOT_FOUND, MODERN_REVISION, UNSUPPORTED_VERSION};
-use crate::plain_server::{MessageHandling, Plain};
+use unhang_demo_servers::{
+    arguments::ProgramArguments,
+    entry::ProgramDescription,
+    pipe,
+    pipe::ClientMessage,
+    plain_server::{INVALID_PARAMS, METHOD_NOT_FOUND, MODERN_REVISION, UNSUPPORTED_VERSION},
+    plain_server::{MessageHandling, Plain},
+};
 
 pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "era-locked",

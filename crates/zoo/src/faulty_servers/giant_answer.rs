@@ -3,10 +3,9 @@
 use std::io;
 use std::process::ExitCode;
 
-use crate::arguments::ProgramArguments;
-use crate::entry::ProgramDescription;
-use crate::pipe;
-use crate::plain_server::Plain;
+use unhang_demo_servers::{
+    arguments::ProgramArguments, entry::ProgramDescription, pipe, plain_server::Plain,
+};
 
 pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "giant-answer",

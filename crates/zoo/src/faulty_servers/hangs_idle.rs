@@ -4,11 +4,13 @@ use std::io;
 use std::process::ExitCode;
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 
-use crate::arguments::ProgramArguments;
-use crate::bounded_waits::{self, BOUND};
-use crate::entry::ProgramDescription;
-use crate::pipe;
-use crate::plain_server::Plain;
+use unhang_demo_servers::{
+    arguments::ProgramArguments,
+    bounded_waits::{self, BOUND},
+    entry::ProgramDescription,
+    pipe,
+    plain_server::Plain,
+};
 
 pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "hangs-idle",

@@ -3,10 +3,13 @@
 use std::io;
 use std::process::ExitCode;
 
-use crate::arguments::ProgramArguments;
-use crate::bounded_waits;
-use crate::entry::ProgramDescription;
-use crate::plain_server::{MessageHandling, Plain};
+use unhang_demo_servers::{
+    arguments::ProgramArguments,
+    bounded_waits,
+    entry::ProgramDescription,
+    plain_server::{MessageHandling, Plain},
+};
+
 use crate::signals;
 
 pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {

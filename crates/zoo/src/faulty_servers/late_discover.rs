@@ -3,10 +3,13 @@
 use std::io;
 use std::process::ExitCode;
 
-use crate::arguments::ProgramArguments;
-use crate::entry::ProgramDescription;
-use crate::plain_server::{MessageHandling, Plain};
-use crate::{bounded_waits, pipe};
+use unhang_demo_servers::{
+    arguments::ProgramArguments,
+    bounded_waits,
+    entry::ProgramDescription,
+    pipe,
+    plain_server::{MessageHandling, Plain},
+};
 
 use super::era_locked::discovery;
 

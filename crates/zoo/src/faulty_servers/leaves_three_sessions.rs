@@ -3,10 +3,13 @@
 use std::io;
 use std::process::ExitCode;
 
-use crate::arguments::ProgramArguments;
+use unhang_demo_servers::{
+    arguments::ProgramArguments,
+    entry::ProgramDescription,
+    plain_server::{MessageHandling, Plain},
+};
+
 use crate::child_processes;
-use crate::entry::ProgramDescription;
-use crate::plain_server::{MessageHandling, Plain};
 
 pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "leaves-three-sessions",

@@ -3,13 +3,15 @@
 use std::io;
 use std::process::ExitCode;
 
-use super::era_locked::{discovery, modernized, unsupported};
+use unhang_demo_servers::{
+    arguments::ProgramArguments,
+    entry::ProgramDescription,
+    pipe,
+    plain_server::{INVALID_PARAMS, METHOD_NOT_FOUND},
+    plain_server::{MessageHandling, Plain},
+};
 
-use crate::arguments::ProgramArguments;
-use crate::entry::ProgramDescription;
-use crate::pipe;
-use crate::plain_server::{INVALID_PARAMS, METHOD_NOT_FOUND};
-use crate::plain_server::{MessageHandling, Plain};
+use super::era_locked::{discovery, modernized, unsupported};
 
 pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "modern-only",

@@ -3,9 +3,7 @@
 use std::io;
 use std::process::ExitCode;
 
-use crate::arguments::ProgramArguments;
-use crate::entry::ProgramDescription;
-use crate::pipe;
+use unhang_demo_servers::{arguments::ProgramArguments, entry::ProgramDescription, pipe};
 
 pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "restarts-broken",

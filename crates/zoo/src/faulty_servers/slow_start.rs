@@ -3,9 +3,7 @@
 use std::io;
 use std::process::ExitCode;
 
-use crate::arguments::ProgramArguments;
-use crate::bounded_waits;
-use crate::entry::ProgramDescription;
+use unhang_demo_servers::{arguments::ProgramArguments, bounded_waits, entry::ProgramDescription};
 
 pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "slow-start",

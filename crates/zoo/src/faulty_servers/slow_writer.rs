@@ -4,11 +4,9 @@ use std::io;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use crate::arguments::ProgramArguments;
-use crate::bounded_waits;
-use crate::entry::ProgramDescription;
-use crate::pipe;
-use crate::plain_server::Plain;
+use unhang_demo_servers::{
+    arguments::ProgramArguments, bounded_waits, entry::ProgramDescription, pipe, plain_server::Plain,
+};
 
 pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "slow-writer",

@@ -4,11 +4,13 @@ use std::io;
 use std::process::ExitCode;
 
 use rustix::process::{Signal, getpid, kill_process};
+use unhang_demo_servers::{
+    arguments::ProgramArguments,
+    entry::ProgramDescription,
+    plain_server::{MessageHandling, Plain},
+};
 
-use crate::arguments::ProgramArguments;
 use crate::child_processes::{Holds, Offspring};
-use crate::entry::ProgramDescription;
-use crate::plain_server::{MessageHandling, Plain};
 
 pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "stopped",

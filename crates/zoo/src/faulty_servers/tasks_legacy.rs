@@ -13,12 +13,14 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use unhang_demo_servers::{
+    arguments::ProgramArguments,
+    bounded_waits::{BOUND, lock},
+    entry::ProgramDescription,
+    pipe::{self, ClientMessage},
+    plain_server::{INVALID_PARAMS, METHOD_NOT_FOUND, settle_revision},
+};
 
-use crate::arguments::ProgramArguments;
-use crate::bounded_waits::{BOUND, lock};
-use crate::entry::ProgramDescription;
-use crate::pipe::{self, ClientMessage};
-use crate::plain_server::{INVALID_PARAMS, METHOD_NOT_FOUND, settle_revision};
 use crate::tasks::open::OpenTasks;
 use crate::tasks::plan::{self, PLANS, TaskChoice, TaskTool};
 use crate::tasks::record::{TaskEntry, TaskStage};

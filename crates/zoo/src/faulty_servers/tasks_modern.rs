@@ -5,12 +5,15 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
+use unhang_demo_servers::{
+    arguments::ProgramArguments,
+    bounded_waits::BOUND,
+    entry::ProgramDescription,
+    pipe::{self, ClientMessage},
+};
+
 use super::era_locked::unsupported;
 
-use crate::arguments::ProgramArguments;
-use crate::bounded_waits::BOUND;
-use crate::entry::ProgramDescription;
-use crate::pipe::{self, ClientMessage};
 use crate::tasks::USAGE;
 use crate::tasks::modern::{ModernTaskServer, TaskAnswer};
 use crate::tasks::open::OpenTasks;

@@ -3,9 +3,9 @@
 use std::io;
 use std::process::ExitCode;
 
-use crate::arguments::ProgramArguments;
+use unhang_demo_servers::{arguments::ProgramArguments, entry::ProgramDescription};
+
 use crate::child_processes::Offspring;
-use crate::entry::ProgramDescription;
 use crate::job_work;
 
 pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {

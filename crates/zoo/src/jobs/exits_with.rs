@@ -3,8 +3,7 @@
 use std::io;
 use std::process::ExitCode;
 
-use crate::arguments::ProgramArguments;
-use crate::entry::ProgramDescription;
+use unhang_demo_servers::{arguments::ProgramArguments, entry::ProgramDescription};
 
 pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "exits-with",

@@ -3,9 +3,8 @@
 use std::io;
 use std::process::ExitCode;
 
-use crate::arguments::ProgramArguments;
-use crate::bounded_waits;
-use crate::entry::ProgramDescription;
+use unhang_demo_servers::{arguments::ProgramArguments, bounded_waits, entry::ProgramDescription};
+
 use crate::job_work;
 use crate::signals;
 

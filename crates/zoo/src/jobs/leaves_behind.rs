@@ -5,11 +5,9 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use rustix::process::Signal;
+use unhang_demo_servers::{arguments::ProgramArguments, bounded_waits, entry::ProgramDescription};
 
-use crate::arguments::ProgramArguments;
-use crate::bounded_waits;
 use crate::child_processes::{self, Holds, Offspring};
-use crate::entry::ProgramDescription;
 use crate::signals;
 
 pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {

@@ -4,9 +4,8 @@ use std::io;
 use std::process::ExitCode;
 
 use rustix::fs::{CWD, Mode, mkfifoat};
+use unhang_demo_servers::{arguments::ProgramArguments, entry::ProgramDescription};
 
-use crate::arguments::ProgramArguments;
-use crate::entry::ProgramDescription;
 use crate::job_work::{self, RESULT};
 
 pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {

@@ -3,10 +3,9 @@
 use std::io;
 use std::process::ExitCode;
 
-use crate::arguments::ProgramArguments;
-use crate::entry::ProgramDescription;
+use unhang_demo_servers::{arguments::ProgramArguments, entry::ProgramDescription, pipe};
+
 use crate::job_work;
-use crate::pipe;
 
 pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "tells-progress",

@@ -14,11 +14,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use serde_json::json;
+use unhang_demo_servers::bounded_waits;
 
 use super::{LoadPrograms, LoadRoute, per_second};
 
 use super::session::LoadSession;
-use crate::{bounded_waits, child_processes};
+use crate::child_processes;
 
 /// Longer than any of these commands may take: the end of servers takes seconds at most.
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -10,11 +10,13 @@ use std::io::{self, IoSlice};
 use std::process::ExitCode;
 
 use rustix::stdio::{stdin, stdout};
+use unhang_demo_servers::{
+    arguments::ProgramArguments,
+    pipe::{self, ClientMessage},
+    plain_server::Plain,
+};
 
 use super::answers::number_after;
-use crate::arguments::ProgramArguments;
-use crate::pipe::{self, ClientMessage};
-use crate::plain_server::Plain;
 
 /// The size from which on a text is refused.
 const TOO_LARGE: usize = 64 << 20;

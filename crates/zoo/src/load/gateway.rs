@@ -19,11 +19,11 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use unhang_demo_servers::bounded_waits;
 
 use super::answers::PATIENCE;
 use super::samples::percentile;
 use super::{LoadPrograms, SMALL, per_second};
-use crate::bounded_waits;
 
 pub use many_sessions::{CrowdPlan, CrowdRound, measure_crowd};
 use setting::{GatewayFolder, ListeningProcess};

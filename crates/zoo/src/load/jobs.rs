@@ -26,6 +26,8 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
+use unhang_demo_servers::bounded_waits;
+
 pub(super) use jobs_folder::JobsFolder;
 pub use peer::JobPeer;
 use server::LoadServer;
@@ -34,7 +36,7 @@ pub(super) use server::call;
 use super::samples::percentile;
 use super::{LoadError, LoadPrograms, during, per_second};
 use crate::corpus::Interrupted;
-use crate::{bounded_waits, signals};
+use crate::signals;
 
 /// How many jobs, and how many processes by hand, are at work at the same time where their rate counts.
 const TOGETHER: usize = 2;

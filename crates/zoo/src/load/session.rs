@@ -8,11 +8,15 @@ use std::io::{self, Write};
 use std::process::{Child, ChildStdin, Stdio};
 use std::time::Duration;
 
+use unhang_demo_servers::{
+    bounded_waits,
+    processes::{self, WatchedProcess},
+};
+
 use super::LoadRoute;
 use super::answers::{AnswerLine, Answers, ENDS, PATIENCE, WHOLE};
+use crate::child_processes;
 use crate::child_processes::ChildStreams;
-use crate::processes::{self, WatchedProcess};
-use crate::{bounded_waits, child_processes};
 
 /// How long the processes may take to end by themselves; longer than a whole shutdown of unhang (design 3).
 const FAREWELL: Duration = Duration::from_secs(11);

@@ -19,6 +19,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use serde_json::json;
+use unhang_demo_servers::bounded_waits;
 
 use super::answers::PATIENCE;
 use super::jobs::{self, JobLoadError, JobsFolder};
@@ -26,7 +27,7 @@ use super::samples::{difference, percentile, share};
 use super::session::LoadSession;
 use super::{LoadError, LoadPrograms, SMALL, during};
 use crate::corpus::Interrupted;
-use crate::{bounded_waits, signals};
+use crate::signals;
 
 /// After how long a call becomes a job here.
 const PROMOTE_AFTER: Duration = Duration::from_millis(300);

@@ -10,8 +10,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-
-use crate::bounded_waits::lock;
+use unhang_demo_servers::bounded_waits::lock;
 
 /// Everything that came.
 #[derive(Clone, Default)]

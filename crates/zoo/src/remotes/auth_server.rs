@@ -24,13 +24,12 @@ use std::process::ExitCode;
 use std::sync::{Arc, OnceLock};
 
 use serde_json::json;
+use unhang_demo_servers::{
+    arguments::ProgramArguments, entry::ProgramDescription, pipe, plain_server::Plain,
+};
 
 use self::authority::Authority;
 use self::http::{AuthAnswer, AuthRequest};
-use crate::arguments::ProgramArguments;
-use crate::entry::ProgramDescription;
-use crate::pipe;
-use crate::plain_server::Plain;
 use crate::web::{Then, WebRequest, listen, wire::Wire};
 
 pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {

@@ -4,9 +4,8 @@ use std::io;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use crate::arguments::ProgramArguments;
-use crate::entry::ProgramDescription;
-use crate::pipe;
+use unhang_demo_servers::{arguments::ProgramArguments, entry::ProgramDescription, pipe};
+
 use crate::web::wire::Wire;
 use crate::web::{Then, WebRequest, listen};
 

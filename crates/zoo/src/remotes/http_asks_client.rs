@@ -10,11 +10,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use serde_json::Value;
+use unhang_demo_servers::{
+    arguments::ProgramArguments,
+    bounded_waits::{lock, pause},
+    entry::ProgramDescription,
+    pipe,
+};
 
-use crate::arguments::ProgramArguments;
-use crate::bounded_waits::{lock, pause};
-use crate::entry::ProgramDescription;
-use crate::pipe;
 use crate::web::Then;
 use crate::web::sessions::{question, serve_with};
 use crate::web::wire::Wire;

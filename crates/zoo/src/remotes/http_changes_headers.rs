@@ -4,8 +4,8 @@ use std::io;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::arguments::ProgramArguments;
-use crate::entry::ProgramDescription;
+use unhang_demo_servers::{arguments::ProgramArguments, entry::ProgramDescription};
+
 use crate::web::modern::{StatelessWebServer, mismatch};
 use crate::web::{Then, serve};
 

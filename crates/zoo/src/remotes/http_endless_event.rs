@@ -4,9 +4,8 @@ use std::io;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use crate::arguments::ProgramArguments;
-use crate::bounded_waits::pause;
-use crate::entry::ProgramDescription;
+use unhang_demo_servers::{arguments::ProgramArguments, bounded_waits::pause, entry::ProgramDescription};
+
 use crate::web::sessions::serve_with;
 
 pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {

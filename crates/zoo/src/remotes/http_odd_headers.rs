@@ -4,9 +4,8 @@ use std::io;
 use std::process::ExitCode;
 
 use serde_json::json;
+use unhang_demo_servers::{arguments::ProgramArguments, entry::ProgramDescription};
 
-use crate::arguments::ProgramArguments;
-use crate::entry::ProgramDescription;
 use crate::web::modern::{StatelessWebServer, annotate};
 use crate::web::{Then, serve};
 

@@ -5,9 +5,8 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use serde_json::json;
+use unhang_demo_servers::{arguments::ProgramArguments, entry::ProgramDescription};
 
-use crate::arguments::ProgramArguments;
-use crate::entry::ProgramDescription;
 use crate::web::wire::Wire;
 use crate::web::{Then, WebRequest, listen, log, serve};
 

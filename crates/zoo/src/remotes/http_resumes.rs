@@ -6,10 +6,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde_json::Value;
+use unhang_demo_servers::{arguments::ProgramArguments, bounded_waits::lock, entry::ProgramDescription};
 
-use crate::arguments::ProgramArguments;
-use crate::bounded_waits::lock;
-use crate::entry::ProgramDescription;
 use crate::web::Then;
 use crate::web::sessions::serve_with;
 

@@ -5,10 +5,8 @@ use std::process::ExitCode;
 use std::sync::Mutex;
 
 use serde_json::Value;
+use unhang_demo_servers::{arguments::ProgramArguments, bounded_waits::lock, entry::ProgramDescription};
 
-use crate::arguments::ProgramArguments;
-use crate::bounded_waits::lock;
-use crate::entry::ProgramDescription;
 use crate::web::Then;
 use crate::web::sessions::serve_with;
 

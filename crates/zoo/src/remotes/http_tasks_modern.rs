@@ -5,11 +5,11 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use serde_json::Value;
+use unhang_demo_servers::{
+    arguments::ProgramArguments, bounded_waits::now, entry::ProgramDescription,
+    plain_server::METHOD_NOT_FOUND,
+};
 
-use crate::arguments::ProgramArguments;
-use crate::bounded_waits::now;
-use crate::entry::ProgramDescription;
-use crate::plain_server::METHOD_NOT_FOUND;
 use crate::tasks::USAGE;
 use crate::tasks::modern::{MISSING_CAPABILITY, ModernTaskServer, TaskAnswer};
 use crate::web::modern::refusal;

@@ -10,10 +10,11 @@ use std::io;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-
-use crate::arguments::ProgramArguments;
-use crate::pipe::{self, ClientMessage};
-use crate::plain_server::{INVALID_PARAMS, METHOD_NOT_FOUND, MODERN_REVISION, UNSUPPORTED_VERSION};
+use unhang_demo_servers::{
+    arguments::ProgramArguments,
+    pipe::{self, ClientMessage},
+    plain_server::{INVALID_PARAMS, METHOD_NOT_FOUND, MODERN_REVISION, UNSUPPORTED_VERSION},
+};
 
 use super::plan::{self, PLANS, TaskChoice, TaskTool};
 use super::record::{TaskEntry, TaskStage};

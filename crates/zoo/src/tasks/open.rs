@@ -10,8 +10,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use serde_json::Value;
-
-use crate::bounded_waits::lock;
+use unhang_demo_servers::bounded_waits::lock;
 
 /// Those that are open, by id, and who waits for one to be withdrawn.
 #[derive(Default)]

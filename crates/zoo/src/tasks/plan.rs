@@ -6,8 +6,7 @@
 //! - The plan of a tool does not depend on whether it runs as a task: a server without tasks goes through the same.
 
 use serde_json::{Value, json};
-
-use crate::pipe;
+use unhang_demo_servers::pipe;
 
 /// Whether a tool runs as a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -8,9 +8,10 @@
 use std::io;
 
 use serde_json::{Value, json};
-
-use crate::pipe::{self, ClientMessage};
-use crate::plain_server::{INVALID_PARAMS, METHOD_NOT_FOUND, MODERN_REVISION, Plain, UNSUPPORTED_VERSION};
+use unhang_demo_servers::{
+    pipe::{self, ClientMessage},
+    plain_server::{INVALID_PARAMS, METHOD_NOT_FOUND, MODERN_REVISION, Plain, UNSUPPORTED_VERSION},
+};
 
 use super::sessions::{WAIT, stream};
 use super::wire::Wire;

@@ -11,9 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use serde_json::Value;
-
-use crate::bounded_waits::lock;
-use crate::plain_server::Plain;
+use unhang_demo_servers::{bounded_waits::lock, plain_server::Plain};
 
 use super::sessions::WAIT;
 use super::wire::Wire;

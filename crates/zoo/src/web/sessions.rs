@@ -11,10 +11,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde_json::{Value, json};
-
-use crate::bounded_waits::lock;
-use crate::pipe;
-use crate::plain_server::Plain;
+use unhang_demo_servers::{bounded_waits::lock, pipe, plain_server::Plain};
 
 use super::wire::Wire;
 use super::{Then, WebRequest};

@@ -10,8 +10,7 @@ use std::net::{Shutdown, TcpStream};
 use std::time::Duration;
 
 use serde_json::Value;
-
-use crate::bounded_waits::{BOUND, now, pause};
+use unhang_demo_servers::bounded_waits::{BOUND, now, pause};
 
 /// Between two looks at a connection.
 const LOOK: Duration = Duration::from_millis(10);

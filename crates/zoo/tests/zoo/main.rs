@@ -93,6 +93,6 @@ fn the_program_itself_lists_what_there_is() {
     assert!(list.0 == Some(0) && list.1.contains("well-behaved"), "{list:?}");
     assert_eq!(printed(&["--list"]), list);
     let help = printed(&["zoo", "--help"]);
-    assert!(help.0 == Some(0) && help.1.contains("Usage: unhang zoo NAME"), "{help:?}");
+    assert!(help.0 == Some(0) && help.1.contains("Usage: unhang-zoo NAME"), "{help:?}");
     assert_eq!(printed(&["--help"]), help);
 }

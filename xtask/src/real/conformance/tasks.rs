@@ -105,7 +105,7 @@ pub(crate) fn check(bench: &CaseContext, case_folder: &CaseFolder, giver: Giver)
     let failed = match giver.behind() {
         None => at_server(bench, case_folder, |url| go_through(bench, case_folder, giver, url))?,
         Some((faulty_server, settings)) => {
-            let command = [bench.binary().as_os_str(), "zoo".as_ref()].into_iter();
+            let command = [bench.lab().as_os_str(), "zoo".as_ref()].into_iter();
             let command = command.chain(faulty_server.iter().map(OsStr::new)).map(OsStr::to_owned).collect();
             let entry = GatewayEntry { name: "tasks".to_owned(), command, prefix: Some(""), settings };
             gateway::serve(bench, case_folder, &[entry], |gateway| {
@@ -130,7 +130,7 @@ fn at_server<T>(
     work: impl FnOnce(&str) -> Result<T, ChoreFailure>,
 ) -> Result<T, ChoreFailure> {
     let task =
-        case_folder.task(bench.binary(), &case_folder.work(), SERVER).arguments(["zoo", "http-tasks-modern"]);
+        case_folder.task(bench.lab(), &case_folder.work(), SERVER).arguments(["zoo", "http-tasks-modern"]);
     let mut server = run::start(task.open_stdin())?;
     let outcome = address(case_folder).and_then(|url| work(&url));
     server.close_stdin();

@@ -101,7 +101,7 @@ pub(crate) fn check(
     between: Between,
     driver: Driver,
 ) -> Result<(), ChoreFailure> {
-    let server = bench.unhang(&["zoo", "slow-answers"], &[]);
+    let server = bench.zoo("slow-answers");
     let transcript = case_folder.path("transcript.json");
     let (library, era) = driver.library();
     let mut plan = json!({

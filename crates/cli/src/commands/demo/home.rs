@@ -9,7 +9,7 @@ use std::{
 };
 
 use unhang::process::deadline::Deadline;
-use unhang_zoo::processes::{self, WatchedProcess};
+use unhang_demo_servers::processes::{self, WatchedProcess};
 
 /// The time that the lifelines may take to end their servers before those are killed.
 const GRACE: Duration = Duration::from_secs(3);

@@ -93,7 +93,7 @@ impl DemoPeer {
     /// Returns how many processes, apart from this one, have this client's end of the server's stdin open.
     pub(crate) fn holders_of_stdin(&self) -> io::Result<usize> {
         let input = self.server.input.as_ref().ok_or(io::ErrorKind::BrokenPipe)?;
-        Ok(unhang_zoo::processes::holders_of_pipe(rustix::fs::fstat(input)?.st_ino))
+        Ok(unhang_demo_servers::processes::holders_of_pipe(rustix::fs::fstat(input)?.st_ino))
     }
 
     /// Sends one message. Fails if the pipe does not take all of it within the deadline.

@@ -4,7 +4,7 @@ use std::{io, time::Duration};
 
 use serde_json::json;
 use unhang::{process::deadline::Deadline, units::in_words};
-use unhang_zoo::processes::{self, WatchedProcess};
+use unhang_demo_servers::processes::{self, WatchedProcess};
 
 use super::{
     DemoRow, HalfResult, PATIENCE,

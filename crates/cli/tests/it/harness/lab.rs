@@ -1,27 +1,21 @@
-//! The second binary, `unhang-lab`, for the tests of the bench and of the corpus.
+//! The second binary, `unhang-lab`: the tests take their faulty servers from it, and the tests of the bench and of the corpus run it.
 //!
 //! Cargo hands a test the path of its own package's binaries alone. `cargo test` builds the lab beside them; only where somebody
 //! tests one package, this file has cargo build it.
 //!
 //! Invariant: no test runs a lab that is older than its sources.
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-    process::Command,
-    sync::OnceLock,
-    time::SystemTime,
-};
+use std::{fs, path::Path, process::Command, sync::OnceLock, time::SystemTime};
 
 /// Returns the path of a current `unhang-lab`.
-pub(super) fn lab_program() -> &'static Path {
-    static LAB: OnceLock<PathBuf> = OnceLock::new();
+pub(crate) fn lab_program() -> &'static str {
+    static LAB: OnceLock<String> = OnceLock::new();
     LAB.get_or_init(|| {
         let lab = Path::new(env!("CARGO_BIN_EXE_unhang")).with_file_name("unhang-lab");
         if !is_current(&lab) {
             build(&lab);
         }
-        lab
+        lab.into_os_string().into_string().expect("the path is text")
     })
 }
 

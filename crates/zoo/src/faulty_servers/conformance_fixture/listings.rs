@@ -9,13 +9,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::{Value, json};
+use unhang_demo_servers::{bounded_waits::lock, pipe::ClientMessage, plain_server::INVALID_PARAMS};
 
-use crate::bounded_waits::lock;
 use crate::faulty_servers::well_behaved::eras::{RequestRules, no_such_resource};
 use crate::faulty_servers::well_behaved::listings::page;
 use crate::faulty_servers::well_behaved::{HandlerOutcome, WellBehavedServer};
-use crate::pipe::ClientMessage;
-use crate::plain_server::INVALID_PARAMS;
 
 use super::{PNG, rounds, tools};
 

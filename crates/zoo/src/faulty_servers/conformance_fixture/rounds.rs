@@ -10,13 +10,15 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, LazyLock};
 
 use serde_json::{Value, json};
+use unhang_demo_servers::{
+    bounded_waits::lock,
+    pipe::{self, ClientMessage},
+    plain_server::INVALID_PARAMS,
+};
 
-use crate::bounded_waits::lock;
 use crate::faulty_servers::well_behaved::eras::{CLIENT_CAPABILITIES, RequestRules};
 use crate::faulty_servers::well_behaved::tools::{QuestionSlot, beside, failure};
 use crate::faulty_servers::well_behaved::{HandlerOutcome, WellBehavedServer};
-use crate::pipe::{self, ClientMessage};
-use crate::plain_server::INVALID_PARAMS;
 
 use super::listings::messages;
 

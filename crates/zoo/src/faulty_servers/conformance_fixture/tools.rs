@@ -10,12 +10,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use unhang_demo_servers::{
+    bounded_waits,
+    pipe::{self, ClientMessage},
+};
 
-use crate::bounded_waits;
 use crate::faulty_servers::well_behaved::eras::RequestRules;
 use crate::faulty_servers::well_behaved::tools::{ListedTool, beside, describe, failure, refusal, tool};
 use crate::faulty_servers::well_behaved::{HandlerOutcome, WellBehavedServer};
-use crate::pipe::{self, ClientMessage};
 use crate::tasks::plan::TaskTool;
 
 use super::{PNG, listings, rounds, works};

@@ -12,12 +12,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use unhang_demo_servers::{
+    bounded_waits::{BOUND, lock},
+    pipe::{self, ClientMessage},
+};
 
-use crate::bounded_waits::{BOUND, lock};
 use crate::faulty_servers::well_behaved::eras::{CLIENT_CAPABILITIES, RequestRules};
 use crate::faulty_servers::well_behaved::tools::{QuestionSlot, beside, failure, rest};
 use crate::faulty_servers::well_behaved::{HandlerOutcome, WellBehavedServer};
-use crate::pipe::{self, ClientMessage};
 use crate::tasks::plan::{self, PLANS, TaskTool, UserQuestion};
 
 /// Whether there are such tools.

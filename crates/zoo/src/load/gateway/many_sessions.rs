@@ -18,14 +18,13 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use rustix::process::{Resource, getrlimit, setrlimit};
+use unhang_demo_servers::{bounded_waits, processes::resident_memory};
 
 use super::super::samples::{difference, percentile, share};
 use super::super::{LoadPrograms, SMALL};
 use super::is_result;
 use super::setting::{GatewayFolder, ListeningProcess};
 use super::web::{self, LoadConnection, PATH};
-use crate::bounded_waits;
-use crate::processes::resident_memory;
 
 /// What the client that reads nothing asks for in each call, and how many it makes.
 const UNREAD: (usize, usize) = (2 << 20, 8);

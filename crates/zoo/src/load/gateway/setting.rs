@@ -14,11 +14,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use rustix::process::Signal;
+use unhang_demo_servers::{bounded_waits, processes::WatchedProcess};
 
 use super::web;
-use crate::bounded_waits;
 use crate::child_processes::{self, ChildStreams};
-use crate::processes::WatchedProcess;
 
 /// How long whatever is started may take until it is ready.
 const READY: Duration = Duration::from_secs(60);

@@ -10,10 +10,13 @@ use std::net::{TcpListener, TcpStream};
 use std::process::ExitCode;
 use std::thread;
 
+use unhang_demo_servers::{
+    arguments::ProgramArguments,
+    pipe::{self, ClientMessage},
+    plain_server::Plain,
+};
+
 use super::super::echo_server::{call, rest_of_answer};
-use crate::arguments::ProgramArguments;
-use crate::pipe::{self, ClientMessage};
-use crate::plain_server::Plain;
 
 /// The stack of a connection's thread, which needs little.
 const STACK: usize = 256 << 10;

@@ -13,11 +13,11 @@ use std::path::Path;
 use std::time::Duration;
 
 use rustix::fs::syncfs;
+use unhang_demo_servers::bounded_waits;
 
 use super::jobs_folder::JobsFolder;
 use super::server::LoadServer;
 use super::{EndedUse, TOGETHER, go_on, sorted};
-use crate::bounded_waits;
 use crate::load::samples::percentile;
 
 /// The folder with one ended job.

@@ -6,10 +6,11 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::Duration;
 
+use unhang_demo_servers::bounded_waits;
+
 use super::jobs_folder::JobsFolder;
 use super::server::LoadServer;
 use super::{LogUse, TOGETHER, go_on};
-use crate::bounded_waits;
 
 /// Between two looks at the logs: at 2 GB a second, a mebibyte is written meanwhile.
 const LOOK: Duration = Duration::from_micros(500);

@@ -8,8 +8,9 @@ use std::process::Stdio;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use unhang_demo_servers::bounded_waits;
+
 use super::{TOGETHER, go_on};
-use crate::bounded_waits;
 use crate::child_processes::{self, ChildStreams};
 use crate::load::per_second;
 

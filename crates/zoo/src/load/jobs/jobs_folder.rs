@@ -13,9 +13,10 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 use serde_json::Value;
+use unhang_demo_servers::{bounded_waits, processes};
 
+use crate::child_processes;
 use crate::load::LoadPrograms;
-use crate::{bounded_waits, child_processes, processes};
 
 /// How long what runs in the folder may take to end when it is told to; jobs get a grace of five seconds.
 const CLEARING: Duration = Duration::from_secs(15);

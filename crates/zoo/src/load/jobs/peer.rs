@@ -10,11 +10,11 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
+use unhang_demo_servers::bounded_waits;
 
 use super::jobs_folder::JobsFolder;
 use super::server::{JOB_LIMIT, LOOK, call};
 use super::{JobPlan, JobRound, sorted};
-use crate::bounded_waits;
 use crate::load::answers::PATIENCE;
 use crate::load::samples::percentile;
 use crate::load::session::LoadSession;

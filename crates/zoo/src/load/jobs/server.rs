@@ -9,10 +9,10 @@ use std::io;
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use unhang_demo_servers::bounded_waits;
 
 use super::go_on;
 use super::jobs_folder::JobsFolder;
-use crate::bounded_waits;
 use crate::load::answers::PATIENCE;
 use crate::load::session::LoadSession;
 

@@ -11,12 +11,12 @@ use std::sync::Mutex;
 use std::time::SystemTime;
 
 use serde_json::{Value, json};
+use unhang_demo_servers::bounded_waits::lock;
 
 use super::Habits;
 use super::digest::challenge;
 use super::http::{AuthAnswer, AuthRequest, FormParameters, escaped, plain};
 use super::signer::Signer;
-use crate::bounded_waits::lock;
 
 /// A client that it knows.
 struct RegisteredClient {

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::io;
 
 use serde_json::Value;
+use unhang_demo_servers::pipe::ClientMessage;
 
-use crate::pipe::ClientMessage;
 use crate::web::{Then, WebRequest, wire::Wire};
 
 /// The parameters of a form or of a query.

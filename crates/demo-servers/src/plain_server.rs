@@ -13,17 +13,20 @@ use serde_json::{Value, json};
 use crate::pipe::{self, ClientMessage};
 
 /// The revisions that begin with `initialize`, newest first.
-pub(crate) const HANDSHAKE_REVISIONS: [&str; 4] = ["2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"];
+pub const HANDSHAKE_REVISIONS: [&str; 4] = ["2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"];
 
 /// The one revision without a handshake.
-pub(crate) const MODERN_REVISION: &str = "2026-07-28";
+pub const MODERN_REVISION: &str = "2026-07-28";
 
-pub(crate) const UNSUPPORTED_VERSION: i64 = -32022;
-pub(crate) const METHOD_NOT_FOUND: i64 = -32601;
-pub(crate) const INVALID_PARAMS: i64 = -32602;
+/// The code of the error for a revision that the server does not know.
+pub const UNSUPPORTED_VERSION: i64 = -32022;
+/// The code of the error for a method that the server does not have.
+pub const METHOD_NOT_FOUND: i64 = -32601;
+/// The code of the error for parameters that are wrong.
+pub const INVALID_PARAMS: i64 = -32602;
 
 /// What a vice has done about a message.
-pub(crate) enum MessageHandling {
+pub enum MessageHandling {
     /// Nothing: the plain server deals with it.
     Plain,
     /// Everything: the plain server goes on to the next message.
@@ -33,24 +36,26 @@ pub(crate) enum MessageHandling {
 }
 
 /// A plain server under the name of its faulty server.
-pub(crate) struct Plain {
+pub struct Plain {
     name: &'static str,
     tools: Vec<String>,
 }
 
 impl Plain {
-    pub(crate) fn new(name: &'static str) -> Self {
+    /// Builds a server with the tools `echo` and `pid`.
+    #[must_use]
+    pub fn new(name: &'static str) -> Self {
         Self { name, tools: vec!["echo".to_owned(), "pid".to_owned()] }
     }
 
     /// Adds a tool that does nothing but say so.
-    pub(crate) fn with_tool(mut self, tool: &str) -> Self {
+    pub fn with_tool(mut self, tool: &str) -> Self {
         self.tools.push(tool.to_owned());
         self
     }
 
     /// Serves until stdin ends; `vice` sees every message first.
-    pub(crate) fn serve(
+    pub fn serve(
         &self,
         mut vice: impl FnMut(&ClientMessage) -> io::Result<MessageHandling>,
     ) -> io::Result<ExitCode> {
@@ -67,7 +72,7 @@ impl Plain {
     }
 
     /// Serves until stdin ends; `deliver` writes each answer to a `tools/call` in its own way.
-    pub(crate) fn serve_calls(
+    pub fn serve_calls(
         &self,
         mut deliver: impl FnMut(&ClientMessage, Value) -> io::Result<()>,
     ) -> io::Result<ExitCode> {
@@ -78,7 +83,7 @@ impl Plain {
     }
 
     /// Returns the correct response, `None` where none is due.
-    pub(crate) fn answer(&self, message: &ClientMessage) -> Option<Value> {
+    pub fn answer(&self, message: &ClientMessage) -> Option<Value> {
         if !message.is_request() {
             return None;
         }
@@ -131,7 +136,7 @@ impl Plain {
 }
 
 /// Returns the revision for the answer to an `initialize`: the client's own if it has a handshake, else the newest that has.
-pub(crate) fn settle_revision(message: &ClientMessage) -> &str {
+pub fn settle_revision(message: &ClientMessage) -> &str {
     let requested = message.params()["protocolVersion"].as_str().unwrap_or_default();
     HANDSHAKE_REVISIONS.into_iter().find(|known| *known == requested).unwrap_or(HANDSHAKE_REVISIONS[0])
 }

@@ -37,19 +37,21 @@ impl ProgramKind {
 }
 
 /// What a faulty program's own file says.
-pub(crate) struct ProgramDescription {
-    pub(crate) name: &'static str,
+pub struct ProgramDescription {
+    /// What it is called on the command line.
+    pub name: &'static str,
     /// One sentence: which real incident it stands for.
-    pub(crate) incident: &'static str,
+    pub incident: &'static str,
     /// Its arguments, in the notation of a usage line; may be empty.
-    pub(crate) usage: &'static str,
+    pub usage: &'static str,
     /// Numbers of the promises that it puts to the test.
-    pub(crate) promises: &'static [u8],
-    pub(crate) run: ProgramMain,
+    pub promises: &'static [u8],
+    /// What it does.
+    pub run: ProgramMain,
 }
 
 /// What a faulty program does from its start to its end.
-pub(crate) type ProgramMain = fn(&ProgramArguments) -> io::Result<ExitCode>;
+pub type ProgramMain = fn(&ProgramArguments) -> io::Result<ExitCode>;
 
 /// One misbehaving program.
 pub struct FaultyProgram {
@@ -65,15 +67,17 @@ pub struct FaultyProgram {
     pub incident: &'static str,
     /// Numbers of the promises that it puts to the test; empty for those that put none.
     pub promises: &'static [u8],
-    pub(crate) run: ProgramMain,
+    /// Runs it.
+    pub run: ProgramMain,
 }
 
 impl FaultyProgram {
-    pub(crate) const fn new(
-        kind: ProgramKind,
-        does: &'static [u8],
-        faulty_server: &ProgramDescription,
-    ) -> Self {
+    /// Builds the entry of a program; `does` is the first line of its file.
+    ///
+    /// # Panics
+    /// Panics if the line is no text; the tables are built when the program is compiled.
+    #[must_use]
+    pub const fn new(kind: ProgramKind, does: &'static [u8], faulty_server: &ProgramDescription) -> Self {
         let Ok(does) = str::from_utf8(does) else { panic!("a source file is text") };
         let ProgramDescription { name, incident, usage, promises, run } = *faulty_server;
         Self { kind, name, usage, does, incident, promises, run }
@@ -81,6 +85,7 @@ impl FaultyProgram {
 }
 
 /// Builds the entries of one kind from the modules in one folder.
+#[macro_export]
 macro_rules! table {
     ($kind:ident in $folder:literal: $($module:ident),* $(,)?) => {
         &[$({
@@ -91,13 +96,13 @@ macro_rules! table {
     };
 }
 
-pub(crate) use table;
+pub use table;
 
 /// What stands in front of the purpose of a module.
 const MARK: &[u8] = b"//! ";
 
 /// Returns how long the first line of a module's text is.
-pub(crate) const fn length_of_purpose(source: &[u8]) -> usize {
+pub const fn length_of_purpose(source: &[u8]) -> usize {
     let mut end = 0;
     while source[end] != b'\n' {
         end += 1;
@@ -106,7 +111,7 @@ pub(crate) const fn length_of_purpose(source: &[u8]) -> usize {
 }
 
 /// Returns the first line of a module's text, copied, so that the rest of the source does not get into the program.
-pub(crate) const fn purpose<const LENGTH: usize>(source: &[u8]) -> [u8; LENGTH] {
+pub const fn purpose<const LENGTH: usize>(source: &[u8]) -> [u8; LENGTH] {
     let mut line = [0; LENGTH];
     let mut at = 0;
     while at < LENGTH {

@@ -6,11 +6,11 @@
 //! - A handshake is insisted on, so that a session that was not replayed after a restart is noticed.
 //! - What it offers is an [`ServerOffer`], so that another server can be as complete with other tools.
 
-pub(super) mod eras;
-pub(super) mod listings;
-pub(super) mod tools;
+pub mod eras;
+pub mod listings;
+pub mod tools;
 
-pub(crate) use tools::question_params;
+pub use tools::question_params;
 
 use std::collections::{BTreeSet, HashMap};
 use std::io::{self, Write};
@@ -37,27 +37,28 @@ pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
 };
 
 /// What a server has to offer; all the rest is the same for each.
-pub(super) struct ServerOffer {
+pub struct ServerOffer {
     /// What the server calls itself.
-    pub(super) name: &'static str,
+    pub name: &'static str,
     /// Answers a `tools/call`.
-    pub(super) call: fn(&Arc<WellBehavedServer>, &ClientMessage, &RequestRules) -> HandlerOutcome,
+    pub call: fn(&Arc<WellBehavedServer>, &ClientMessage, &RequestRules) -> HandlerOutcome,
     /// Answers a request about something listed; `None` when it is about something else.
-    pub(super) list: fn(&Arc<WellBehavedServer>, &ClientMessage, &RequestRules) -> Option<HandlerOutcome>,
+    pub list: fn(&Arc<WellBehavedServer>, &ClientMessage, &RequestRules) -> Option<HandlerOutcome>,
 }
 
 const OFFER: ServerOffer = ServerOffer { name: PROGRAM.name, call: tools::call, list: listings::answer };
 
 /// What the process knows about its session; `state` shows it, so that a test can see whether a session was replayed.
 #[derive(Default)]
-pub(super) struct ServerSession {
+pub struct ServerSession {
     initialized: bool,
     protocol_version: Option<String>,
     client_name: Option<String>,
     /// What the client said in the handshake that it can do.
-    pub(super) client_capabilities: Value,
+    pub client_capabilities: Value,
     level: Option<String>,
-    pub(super) subscriptions: BTreeSet<String>,
+    /// The resources whose changes the client asked for under a handshake.
+    pub subscriptions: BTreeSet<String>,
     calls: u64,
     /// Open `subscriptions/listen` requests: id and filter.
     listens: Vec<(Value, Value)>,
@@ -70,13 +71,15 @@ struct PendingQuestion {
     answer: SyncSender<Value>,
 }
 
-pub(super) struct WellBehavedServer {
+/// A server in its process, with all that it knows.
+pub struct WellBehavedServer {
     offer: &'static ServerOffer,
     /// Whether requests without a handshake are served too.
     modern: bool,
     /// How many items a page of a list has.
     page: usize,
-    pub(super) session: Mutex<ServerSession>,
+    /// What it knows about its session.
+    pub session: Mutex<ServerSession>,
     /// Calls that run in threads of their own, by id, and whether they were cancelled.
     pub(super) running: Mutex<HashMap<String, bool>>,
     /// Signalled at every change of `running`.
@@ -85,34 +88,39 @@ pub(super) struct WellBehavedServer {
 }
 
 /// What became of a request.
-pub(super) enum HandlerOutcome {
+pub enum HandlerOutcome {
+    /// A result.
     Result(Value),
+    /// An error.
     Error {
+        /// Its number.
         code: i64,
+        /// What it says.
         message: String,
+        /// More about it, or null.
         data: Value,
     },
     /// The answer comes from a thread, or never.
     Later,
+    /// The process ends with this code, and there is no answer.
     Leave(ExitCode),
 }
 
 impl HandlerOutcome {
-    pub(super) fn error(code: i64, message: &str) -> Self {
+    /// Builds an error without data.
+    #[must_use]
+    pub fn error(code: i64, message: &str) -> Self {
         Self::Error { code, message: message.to_owned(), data: Value::Null }
     }
 }
 
 /// Serves until stdin ends and the calls in flight have been answered, as the measured servers do (contract.md part 4).
-pub(crate) fn serve(arguments: &ProgramArguments) -> io::Result<ExitCode> {
+pub fn serve(arguments: &ProgramArguments) -> io::Result<ExitCode> {
     serve_offer(arguments, &OFFER, true)
 }
 
 /// Serves what is offered, in the eras that `--era` names: `dual` or `legacy`, the first where none is named.
-pub(super) fn serve_in_eras(
-    arguments: &ProgramArguments,
-    offer: &'static ServerOffer,
-) -> io::Result<ExitCode> {
+pub fn serve_in_eras(arguments: &ProgramArguments, offer: &'static ServerOffer) -> io::Result<ExitCode> {
     let modern = match arguments.option("era")? {
         None | Some("dual") => true,
         Some("legacy") => false,
@@ -151,7 +159,7 @@ fn serve_offer(
 
 /// Serves at the first starts, as many as the first positional number says or one, and leaves every later one to `later`,
 /// with its number. Starts are counted in the file of `--count-file`.
-pub(crate) fn serve_at_first(
+pub fn serve_at_first(
     arguments: &ProgramArguments,
     later: impl FnOnce(u64) -> io::Result<ExitCode>,
 ) -> io::Result<ExitCode> {
@@ -268,7 +276,7 @@ impl WellBehavedServer {
     }
 
     /// Sends a change notification to whoever asked for it, in the way of either era.
-    pub(super) fn announce(&self, method: &str, filter_key: &str, params: &Value) -> io::Result<()> {
+    pub fn announce(&self, method: &str, filter_key: &str, params: &Value) -> io::Result<()> {
         let session = lock(&self.session);
         if session.protocol_version.is_some() {
             pipe::send(&pipe::notification(method, params))?;

@@ -13,7 +13,8 @@ use super::{HandlerOutcome, ServerSession};
 
 pub(super) const SUBSCRIPTION_ID: &str = "io.modelcontextprotocol/subscriptionId";
 const VERSION: &str = "io.modelcontextprotocol/protocolVersion";
-pub(in super::super) const CLIENT_CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
+/// Where a request without a handshake says what its client can do.
+pub const CLIENT_CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
 const SERVER_INFO: &str = "io.modelcontextprotocol/serverInfo";
 const LOG_LEVEL: &str = "io.modelcontextprotocol/logLevel";
 
@@ -28,7 +29,7 @@ const CACHEABLE: [&str; 6] = [
 ];
 
 /// Under which rules a request was sent.
-pub(in super::super) enum RequestRules {
+pub enum RequestRules {
     /// Up to 2025-11-25: one `initialize` for the whole process.
     Handshake,
     /// From 2026-07-28: each request says all.
@@ -77,7 +78,7 @@ impl RequestRules {
     }
 
     /// Whether log messages may be sent while this request runs.
-    pub(in super::super) fn wants_log(&self, message: &ClientMessage) -> bool {
+    pub fn wants_log(&self, message: &ClientMessage) -> bool {
         matches!(self, Self::Handshake) || !message.params()["_meta"][LOG_LEVEL].is_null()
     }
 }
@@ -120,7 +121,7 @@ fn server_info(server: &str) -> Value {
 }
 
 /// The error for a resource that does not exist, which has a different code in each era.
-pub(in super::super) fn no_such_resource(era: &RequestRules, uri: &str) -> HandlerOutcome {
+pub fn no_such_resource(era: &RequestRules, uri: &str) -> HandlerOutcome {
     const HANDSHAKE_CODE: i64 = -32002;
     HandlerOutcome::Error {
         code: if matches!(era, RequestRules::Modern) { INVALID_PARAMS } else { HANDSHAKE_CODE },

@@ -9,14 +9,16 @@ use std::io;
 use std::time::Duration;
 
 /// What was given after the faulty program's name.
-pub(crate) struct ProgramArguments<'a> {
+pub struct ProgramArguments<'a> {
     positional: Vec<&'a str>,
     options: Vec<(&'a str, Option<&'a str>)>,
     command: &'a [String],
 }
 
 impl<'a> ProgramArguments<'a> {
-    pub(crate) fn new(args: &'a [String]) -> Self {
+    /// Takes the arguments apart.
+    #[must_use]
+    pub fn new(args: &'a [String]) -> Self {
         let end = args.iter().position(|arg| arg == "--").unwrap_or(args.len());
         let mut own = args[..end].iter().map(String::as_str);
         let (mut positional, mut options) = (Vec::new(), Vec::new());
@@ -30,28 +32,28 @@ impl<'a> ProgramArguments<'a> {
     }
 
     /// Returns the positional argument at `index`, which must be there.
-    pub(crate) fn text(&self, index: usize, what: &str) -> io::Result<&'a str> {
+    pub fn text(&self, index: usize, what: &str) -> io::Result<&'a str> {
         self.positional.get(index).copied().ok_or_else(|| wrong(&format!("{what} is missing")))
     }
 
     /// Returns the positional argument at `index` as a number, or `default` when it was not given.
-    pub(crate) fn number(&self, index: usize, default: u64) -> io::Result<u64> {
+    pub fn number(&self, index: usize, default: u64) -> io::Result<u64> {
         self.positional.get(index).map_or(Ok(default), |text| number(text))
     }
 
     /// Returns the positional argument at `index` as a size in bytes or a count.
-    pub(crate) fn size(&self, index: usize, default: usize) -> io::Result<usize> {
+    pub fn size(&self, index: usize, default: usize) -> io::Result<usize> {
         let size = self.positional.get(index).map_or(Ok(default as u64), |text| number(text))?;
         usize::try_from(size).map_err(|_| wrong(&format!("{size} is too large")))
     }
 
     /// Returns the positional argument at `index` as a number of milliseconds.
-    pub(crate) fn milliseconds(&self, index: usize, default: u64) -> io::Result<Duration> {
+    pub fn milliseconds(&self, index: usize, default: u64) -> io::Result<Duration> {
         self.number(index, default).map(Duration::from_millis)
     }
 
     /// Returns the value of `--name`, when it was given.
-    pub(crate) fn option(&self, name: &str) -> io::Result<Option<&'a str>> {
+    pub fn option(&self, name: &str) -> io::Result<Option<&'a str>> {
         match self.options.iter().find(|(given, _)| *given == name) {
             None => Ok(None),
             Some((_, Some(value))) => Ok(Some(value)),
@@ -60,17 +62,17 @@ impl<'a> ProgramArguments<'a> {
     }
 
     /// Returns the value of `--name`, which must be there.
-    pub(crate) fn required(&self, name: &str) -> io::Result<&'a str> {
+    pub fn required(&self, name: &str) -> io::Result<&'a str> {
         self.option(name)?.ok_or_else(|| wrong(&format!("`--{name}` is missing")))
     }
 
     /// Returns the value of `--name` as a number, or `default` when it was not given.
-    pub(crate) fn number_option(&self, name: &str, default: u64) -> io::Result<u64> {
+    pub fn number_option(&self, name: &str, default: u64) -> io::Result<u64> {
         self.option(name)?.map_or(Ok(default), number)
     }
 
     /// Returns the command after `--`, which must be there.
-    pub(crate) fn command(&self) -> io::Result<(&'a str, &'a [String])> {
+    pub fn command(&self) -> io::Result<(&'a str, &'a [String])> {
         match self.command {
             [program, rest @ ..] => Ok((program, rest)),
             [] => Err(wrong("a command after `--` is missing")),

@@ -20,7 +20,7 @@ const NUMBERS: u32 = 5;
 const PREFIX: &str = "zoo://numbers/";
 
 /// Answers a request about something listed; `None` when it is about something else.
-pub(in super::super) fn answer(
+pub fn answer(
     server: &Arc<WellBehavedServer>,
     message: &ClientMessage,
     era: &RequestRules,
@@ -40,7 +40,7 @@ pub(in super::super) fn answer(
 }
 
 /// Cuts a list into pages when the server was told to; the cursor is the index of the first item.
-pub(in super::super) fn page(
+pub fn page(
     server: &WellBehavedServer,
     message: &ClientMessage,
     key: &str,

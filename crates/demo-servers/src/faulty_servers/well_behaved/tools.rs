@@ -27,8 +27,9 @@ use super::{HandlerOutcome, PendingQuestion, WellBehavedServer};
 const PROGRESS_STEP: Duration = Duration::from_millis(100);
 
 /// A tool as it is listed.
-pub(in super::super) struct ListedTool {
-    pub(in super::super) name: &'static str,
+pub struct ListedTool {
+    /// What it is called.
+    pub name: &'static str,
     description: &'static str,
     /// Name and JSON type of each argument; all are required.
     arguments: &'static [(&'static str, &'static str)],
@@ -36,7 +37,9 @@ pub(in super::super) struct ListedTool {
     safe: bool,
 }
 
-pub(in super::super) const fn tool(
+/// Builds a tool for a list.
+#[must_use]
+pub const fn tool(
     name: &'static str,
     description: &'static str,
     arguments: &'static [(&'static str, &'static str)],
@@ -69,12 +72,12 @@ const TOOLS: &[ListedTool] = &[
 ];
 
 /// Returns the tools as `tools/list` shows them.
-pub(in super::super) fn descriptions() -> Vec<Value> {
+pub fn descriptions() -> Vec<Value> {
     TOOLS.iter().map(describe).collect()
 }
 
 /// Returns a tool as `tools/list` shows it.
-pub(in super::super) fn describe(tool: &ListedTool) -> Value {
+pub fn describe(tool: &ListedTool) -> Value {
     let properties: serde_json::Map<_, _> =
         tool.arguments.iter().map(|(name, kind)| ((*name).to_owned(), json!({"type": kind}))).collect();
     let required: Vec<_> = tool.arguments.iter().map(|(name, _)| *name).collect();
@@ -87,11 +90,7 @@ pub(in super::super) fn describe(tool: &ListedTool) -> Value {
 }
 
 /// Runs one `tools/call`.
-pub(in super::super) fn call(
-    server: &Arc<WellBehavedServer>,
-    message: &ClientMessage,
-    era: &RequestRules,
-) -> HandlerOutcome {
+pub fn call(server: &Arc<WellBehavedServer>, message: &ClientMessage, era: &RequestRules) -> HandlerOutcome {
     if let Some(refusal) = refusal(TOOLS, message) {
         return refusal;
     }
@@ -101,7 +100,7 @@ pub(in super::super) fn call(
 }
 
 /// Says no to a call of a tool that there is not, or without the arguments that it requires.
-pub(in super::super) fn refusal(tools: &[ListedTool], message: &ClientMessage) -> Option<HandlerOutcome> {
+pub fn refusal(tools: &[ListedTool], message: &ClientMessage) -> Option<HandlerOutcome> {
     let Some(tool) = tools.iter().find(|tool| tool.name == message.tool()) else {
         return Some(HandlerOutcome::error(INVALID_PARAMS, &format!("Unknown tool: {}", message.tool())));
     };
@@ -157,7 +156,7 @@ fn perform(
 }
 
 /// Builds the result of a tool that failed.
-pub(in super::super) fn failure(text: &str) -> Value {
+pub fn failure(text: &str) -> Value {
     json!({"content": [{"type": "text", "text": text}], "isError": true})
 }
 
@@ -209,7 +208,7 @@ fn announce_resource(server: &WellBehavedServer, uri: &str) -> io::Result<String
 }
 
 /// Runs `work` beside all other requests; its value is the answer unless it is `None` or the call was cancelled.
-pub(in super::super) fn beside(
+pub fn beside(
     server: &Arc<WellBehavedServer>,
     message: &ClientMessage,
     work: impl FnOnce(&WellBehavedServer, &str) -> Option<Value> + Send + 'static,
@@ -219,15 +218,17 @@ pub(in super::super) fn beside(
 
 /// How a call ends that runs beside others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in super::super) enum CallEnding {
+pub enum CallEnding {
+    /// With an answer.
     Answered,
+    /// With a cancellation, and without an answer.
     Cancelled,
     /// There is nobody to answer, or nobody who does.
     Lost,
 }
 
 /// Does the same, and says how the call ends: at once where that is decided, before a later cancellation can be seen.
-pub(in super::super) fn beside_and_settle(
+pub fn beside_and_settle(
     server: &Arc<WellBehavedServer>,
     message: &ClientMessage,
     work: impl FnOnce(&WellBehavedServer, &str) -> Option<Value> + Send + 'static,
@@ -264,7 +265,7 @@ pub(in super::super) fn beside_and_settle(
 }
 
 /// Lets a call do nothing for a while; `None` as soon as it is cancelled.
-pub(in super::super) fn rest(server: &WellBehavedServer, call: &str, length: Duration) -> Option<()> {
+pub fn rest(server: &WellBehavedServer, call: &str, length: Duration) -> Option<()> {
     let waits = |running: &mut HashMap<String, bool>| running.get(call) == Some(&false);
     let (running, timeout) = server.changed.wait_timeout_while(lock(&server.running), length, waits).ok()?;
     drop(running);
@@ -304,14 +305,14 @@ fn ask(server: &Arc<WellBehavedServer>, message: &ClientMessage, era: &RequestRu
 }
 
 /// A question to the client that has its id, and may have been put.
-pub(in super::super) struct QuestionSlot {
+pub struct QuestionSlot {
     id: Value,
     answer: Receiver<Value>,
 }
 
 impl QuestionSlot {
     /// Prepares a question for a call.
-    pub(in super::super) fn enter(server: &WellBehavedServer, call: &str) -> Self {
+    pub fn enter(server: &WellBehavedServer, call: &str) -> Self {
         static NUMBER: AtomicU64 = AtomicU64::new(1);
         let id = json!(format!("question-{}", NUMBER.fetch_add(1, Ordering::Relaxed)));
         let (sender, answer) = sync_channel(1);
@@ -321,18 +322,18 @@ impl QuestionSlot {
     }
 
     /// Puts the question and waits for the response; `None` when there will be none.
-    pub(in super::super) fn put(self, method: &str, params: &Value) -> Option<Value> {
+    pub fn put(self, method: &str, params: &Value) -> Option<Value> {
         self.say(method, params).ok()?;
         self.hear()
     }
 
     /// Puts the question.
-    pub(in super::super) fn say(&self, method: &str, params: &Value) -> io::Result<()> {
+    pub fn say(&self, method: &str, params: &Value) -> io::Result<()> {
         pipe::send(&json!({"jsonrpc": "2.0", "id": self.id, "method": method, "params": params}))
     }
 
     /// Waits for the response to a question that was put; `None` when there will be none.
-    pub(in super::super) fn hear(self) -> Option<Value> {
+    pub fn hear(self) -> Option<Value> {
         self.answer.recv_timeout(BOUND).ok()
     }
 }
@@ -347,7 +348,7 @@ fn ask_by_result(message: &ClientMessage, method: &str) -> HandlerOutcome {
 }
 
 /// Returns valid parameters for a request to the client.
-pub(crate) fn question_params(method: &str) -> Value {
+pub fn question_params(method: &str) -> Value {
     match method {
         "sampling/createMessage" => json!({
             "messages": [{"role": "user", "content": {"type": "text", "text": "What is the answer?"}}],

@@ -16,18 +16,18 @@ const BOUND_REACHED: u8 = 124;
 
 /// Does nothing for a while; slowness is what the faulty server is for.
 #[expect(clippy::disallowed_methods, reason = "being slow is the vice; no test waits by this")]
-pub(crate) fn pause(length: Duration) {
+pub fn pause(length: Duration) {
     std::thread::sleep(length.min(BOUND));
 }
 
 /// Reads the clock.
 #[expect(clippy::disallowed_methods, reason = "the zoo has no async runtime whose time could be paused")]
-pub(crate) fn now() -> Instant {
+pub fn now() -> Instant {
     Instant::now()
 }
 
 /// Burns one processor for a while.
-pub(crate) fn burn(length: Duration) {
+pub fn burn(length: Duration) {
     let end = now() + length.min(BOUND);
     while now() < end {
         std::hint::spin_loop();
@@ -35,7 +35,7 @@ pub(crate) fn burn(length: Duration) {
 }
 
 /// Stays alive and does nothing until [`BOUND`].
-pub(crate) fn linger() -> ExitCode {
+pub fn linger() -> ExitCode {
     // In slices, so that a stopped and continued process does not start its whole wait again.
     let end = now() + BOUND;
     while now() < end {
@@ -45,6 +45,6 @@ pub(crate) fn linger() -> ExitCode {
 }
 
 /// Locks a mutex; what a panicked thread left behind is still good enough to misbehave with.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

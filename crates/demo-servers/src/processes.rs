@@ -18,18 +18,18 @@ pub struct WatchedProcess {
     pid: u32,
     descriptor: OwnedFd,
     /// Whether it is the server itself, which no way adds.
-    pub(crate) is_server: bool,
+    pub is_server: bool,
 }
 
 impl WatchedProcess {
     /// Finds the process that has this number now.
-    pub(crate) fn open(pid: u32, server: &[String]) -> Option<Self> {
+    pub fn open(pid: u32, server: &[String]) -> Option<Self> {
         let descriptor = pidfd_open(Pid::from_raw(i32::try_from(pid).ok()?)?, PidfdFlags::empty()).ok()?;
         Some(Self { pid, descriptor, is_server: words(pid) == server })
     }
 
     /// Waits until it has ended; false when it has not within the limit.
-    pub(crate) fn wait(&self, limit: Duration) -> io::Result<bool> {
+    pub fn wait(&self, limit: Duration) -> io::Result<bool> {
         let limit = Timespec::try_from(limit).map_err(io::Error::other)?;
         let mut descriptors = [PollFd::new(&self.descriptor, PollFlags::IN)];
         Ok(rustix::io::retry_on_intr(|| poll(&mut descriptors, Some(&limit)))? > 0)
@@ -41,12 +41,12 @@ impl WatchedProcess {
     }
 
     /// Sends it a signal, if it is still there.
-    pub(crate) fn signal(&self, signal: Signal) {
+    pub fn signal(&self, signal: Signal) {
         let _gone_already = pidfd_send_signal(&self.descriptor, signal);
     }
 
     /// A descriptor that polls as readable once the process has ended.
-    pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {
+    pub fn as_fd(&self) -> BorrowedFd<'_> {
         self.descriptor.as_fd()
     }
 
@@ -59,13 +59,13 @@ impl WatchedProcess {
     }
 
     /// Its peak of resident memory in bytes.
-    pub(crate) fn peak_memory(&self) -> Option<u64> {
+    pub fn peak_memory(&self) -> Option<u64> {
         kilobytes(&fs::read_to_string(format!("/proc/{}/status", self.pid)).ok()?, "VmHWM:")
             .map(|kb| kb << 10)
     }
 
     /// What its threads have used of the processors; `None` where the kernel does not count it.
-    pub(crate) fn processor_time(&self) -> Option<Duration> {
+    pub fn processor_time(&self) -> Option<Duration> {
         let threads = fs::read_dir(format!("/proc/{}/task", self.pid)).ok()?;
         let used = threads.flatten().map(|thread| {
             let text = fs::read_to_string(thread.path().join("schedstat")).ok()?;
@@ -76,7 +76,7 @@ impl WatchedProcess {
 }
 
 /// Returns these processes and all below them; the one that runs the command `server` is marked.
-pub(crate) fn tree(roots: &[u32], server: &[String]) -> Vec<WatchedProcess> {
+pub fn tree(roots: &[u32], server: &[String]) -> Vec<WatchedProcess> {
     let table = table();
     let mut tree = roots.to_vec();
     let mut looked_at = 0;
@@ -103,7 +103,7 @@ pub fn marked(marker: &str) -> Vec<WatchedProcess> {
 }
 
 /// Returns the processes whose current folder is this one or below it.
-pub(crate) fn standing_in(folder: &Path) -> Vec<WatchedProcess> {
+pub fn standing_in(folder: &Path) -> Vec<WatchedProcess> {
     let stands =
         |pid: u32| fs::read_link(format!("/proc/{pid}/cwd")).is_ok_and(|current| current.starts_with(folder));
     let found = pids().filter(|pid| stands(*pid)).filter_map(|pid| WatchedProcess::open(pid, &[]));
@@ -125,7 +125,7 @@ pub fn holders_of_pipe(inode: u64) -> usize {
 }
 
 /// The resident memory of a process, in bytes.
-pub(crate) fn resident_memory(pid: u32) -> io::Result<u64> {
+pub fn resident_memory(pid: u32) -> io::Result<u64> {
     let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
     let resident = kilobytes(&status, "VmRSS:").ok_or(io::ErrorKind::InvalidData)?;
     Ok(resident << 10)
