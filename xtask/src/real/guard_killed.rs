@@ -78,7 +78,7 @@ fn contains(path: &Path, text: &str) -> bool {
 
 /// The process that was started as `unhang wrap`, and not what it has forked.
 fn the_guard(bench: &CaseContext, case_folder: &CaseFolder) -> Result<MarkedProcess, ChoreFailure> {
-    let start = format!("{} wrap -- ", bench.lab().display());
+    let start = format!("{} wrap -- ", bench.binary().display());
     let mut guards = case_folder.marker.processes();
     guards.retain(|process| process.command.starts_with(&start));
     let pids: Vec<_> = guards.iter().map(|process| process.pid).collect();
