@@ -4,6 +4,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
@@ -233,7 +234,10 @@ pub(crate) fn wait_until<T>(what: &str, mut condition: impl FnMut() -> Option<T>
 
 /// Returns a marker that no other process of this machine carries.
 pub(crate) fn marker(name: &str) -> String {
-    format!("zoo-test-{}-{name}", std::process::id())
+    static MARKERS: AtomicUsize = AtomicUsize::new(0);
+    // Two tests with one marker would end each other's processes.
+    let number = MARKERS.fetch_add(1, Ordering::Relaxed);
+    format!("zoo-test-{}-{number}-{name}", std::process::id())
 }
 
 /// Returns the processes with `word` and `marker` in their command line.
