@@ -8,7 +8,7 @@
 use std::io;
 use std::time::Duration;
 
-/// What was given after the faulty program's name.
+/// The words after the faulty program's name.
 pub struct ProgramArguments<'a> {
     positional: Vec<&'a str>,
     options: Vec<(&'a str, Option<&'a str>)>,

@@ -86,9 +86,9 @@ pub fn start_link(program: &str, arguments: &[String], stdin: Stdio) -> io::Resu
     )
 }
 
-/// What a program that is not ours is started with.
+/// The standard streams of a program that the command line names.
 pub struct ChildStreams {
-    /// What it reads.
+    /// The source of its stdin.
     pub stdin: Stdio,
     /// Where it writes its answers.
     pub stdout: Stdio,

@@ -1,8 +1,8 @@
-//! What the programs share on a command line: their exit codes, and the lines that say what was wrong.
+//! The command line that all programs share: flags, exit codes, and the lines about wrong usage.
 //!
 //! # Invariants
 //!
-//! - A reader that has gone is no error of the program.
+//! - If the reader of stdout has closed it, the program ends with code 0.
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -36,20 +36,25 @@ pub fn show(write: impl FnOnce(&mut io::StdoutLock<'_>) -> io::Result<()>) -> Ex
     }
 }
 
-/// Says that no program has this name.
+/// Runs a command line: `--help`, `--list`, or the name of a program with its arguments. `run` returns `None` for an unknown name.
 #[must_use]
-pub fn unknown_name(name: &str) -> ExitCode {
-    complain(&format!("no program is called `{name}`; see `zoo --list`"), USAGE)
-}
-
-/// Says that the name of a program is missing.
-#[must_use]
-pub fn missing_name() -> ExitCode {
-    complain("name a program; see `zoo --list`", USAGE)
+pub fn dispatch(
+    args: &[String],
+    help: &str,
+    list: impl FnOnce(&mut io::StdoutLock<'_>) -> io::Result<()>,
+    run: impl FnOnce(&str, &[String]) -> Option<ExitCode>,
+) -> ExitCode {
+    match args {
+        [flag] if flag == "--help" || flag == "-h" => show(|out| out.write_all(help.as_bytes())),
+        [flag] if flag == "--list" => show(list),
+        [name, rest @ ..] => run(name, rest)
+            .unwrap_or_else(|| complain(&format!("no program is called `{name}`; see `zoo --list`"), USAGE)),
+        [] => complain("name a program; see `zoo --list`", USAGE),
+    }
 }
 
 fn complain(text: &str, code: u8) -> ExitCode {
-    // Nobody is left to tell when stderr is gone too.
+    // If stderr is closed too, the line has no reader.
     let _ = writeln!(io::stderr(), "{text}");
     ExitCode::from(code)
 }

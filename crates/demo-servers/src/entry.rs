@@ -36,9 +36,9 @@ impl ProgramKind {
     }
 }
 
-/// What a faulty program's own file says.
+/// The description in a faulty program's own file.
 pub struct ProgramDescription {
-    /// What it is called on the command line.
+    /// Its name on the command line.
     pub name: &'static str,
     /// One sentence: which real incident it stands for.
     pub incident: &'static str,
@@ -46,18 +46,18 @@ pub struct ProgramDescription {
     pub usage: &'static str,
     /// Numbers of the promises that it puts to the test.
     pub promises: &'static [u8],
-    /// What it does.
+    /// One sentence about its behaviour.
     pub run: ProgramMain,
 }
 
-/// What a faulty program does from its start to its end.
+/// The main function of a faulty program.
 pub type ProgramMain = fn(&ProgramArguments) -> io::Result<ExitCode>;
 
 /// One misbehaving program.
 pub struct FaultyProgram {
     /// Which side it stands on.
     pub kind: ProgramKind,
-    /// What it is called on the command line.
+    /// Its name on the command line.
     pub name: &'static str,
     /// Its arguments, in the notation of a usage line; may be empty.
     pub usage: &'static str,
@@ -98,7 +98,7 @@ macro_rules! table {
 
 pub use table;
 
-/// What stands in front of the purpose of a module.
+/// The mark in front of the purpose of a module.
 const MARK: &[u8] = b"//! ";
 
 /// Returns how long the first line of a module's text is.

@@ -26,9 +26,8 @@ pub mod listing;
 pub mod pipe;
 pub mod plain_server;
 pub mod processes;
-mod signals;
+pub mod signals;
 
-use std::io::Write;
 use std::process::ExitCode;
 
 use entry::ProgramMain;
@@ -46,7 +45,7 @@ Usage: unhang zoo NAME [ARGUMENTS...]
 Exit codes: 0 done; 2 wrong usage; a server has its own exit codes.
 ";
 
-/// What the children run, and the host of a server; reachable by name like a server, but not in the list.
+/// The programs of child processes, and the host of a server. Each runs by its name like a server, but the list leaves it out.
 pub const HELPERS: &[(&str, ProgramMain)] = &[
     ("lingers", child_processes::linger),
     ("detaches", child_processes::detach),
@@ -69,14 +68,7 @@ pub fn run(name: &str, args: &[String]) -> Option<ExitCode> {
 /// Runs what follows the words `unhang zoo` on a command line: `--help`, `--list`, or a name and its arguments.
 #[must_use]
 pub fn command(args: &[String]) -> ExitCode {
-    match args {
-        [flag] if flag == "--help" || flag == "-h" => {
-            command_line::show(|out| out.write_all(HELP.as_bytes()))
-        }
-        [flag] if flag == "--list" => command_line::show(|out| listing::list(out)),
-        [name, rest @ ..] => run(name, rest).unwrap_or_else(|| command_line::unknown_name(name)),
-        [] => command_line::missing_name(),
-    }
+    command_line::dispatch(args, HELP, |out| listing::list(out), run)
 }
 
 #[cfg(test)]

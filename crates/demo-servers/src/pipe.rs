@@ -18,7 +18,7 @@ impl ClientMessage {
         serde_json::from_slice(line).ok().filter(Value::is_object).map(Self)
     }
 
-    /// What is no message.
+    /// A line that is not a message.
     pub fn none() -> Self {
         Self(Value::Null)
     }

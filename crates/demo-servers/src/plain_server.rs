@@ -25,7 +25,7 @@ pub const METHOD_NOT_FOUND: i64 = -32601;
 /// The code of the error for parameters that are wrong.
 pub const INVALID_PARAMS: i64 = -32602;
 
-/// What a vice has done about a message.
+/// The way in which a vice has handled a message.
 pub enum MessageHandling {
     /// Nothing: the plain server deals with it.
     Plain,

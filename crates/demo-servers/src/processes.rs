@@ -64,7 +64,7 @@ impl WatchedProcess {
             .map(|kb| kb << 10)
     }
 
-    /// What its threads have used of the processors; `None` where the kernel does not count it.
+    /// The processor time of its threads; `None` where the kernel does not count it.
     pub fn processor_time(&self) -> Option<Duration> {
         let threads = fs::read_dir(format!("/proc/{}/task", self.pid)).ok()?;
         let used = threads.flatten().map(|thread| {

@@ -1,7 +1,5 @@
 //! The usual effect of a signal, for a server that ends by one.
 
-use rustix::process::Signal;
-
 /// `SIG_DFL` as the C library encodes it.
 const DEFAULT: usize = 0;
 
@@ -15,7 +13,7 @@ unsafe extern "C" {
 
 /// Gives a signal its usual effect again, also where the Rust runtime has a handler of its own (SIGSEGV, SIGBUS).
 #[expect(unsafe_code, reason = "declared above")]
-pub(crate) fn restore(restored: Signal) {
+pub fn restore(number: i32) {
     // SAFETY: `signal` takes any number and disposition; the default installs no code that could run.
-    unsafe { signal(restored.as_raw(), DEFAULT) };
+    unsafe { signal(number, DEFAULT) };
 }

@@ -33,7 +33,6 @@ mod signals;
 mod tasks;
 mod web;
 
-use std::io::Write;
 use std::process::ExitCode;
 
 use unhang_demo_servers::command_line;
@@ -91,13 +90,8 @@ pub fn run(name: &str, args: &[String]) -> Option<ExitCode> {
 #[must_use]
 pub fn command(args: &[String]) -> ExitCode {
     match args {
-        [flag] if flag == "--help" || flag == "-h" => {
-            command_line::show(|out| out.write_all(HELP.as_bytes()))
-        }
-        [flag] if flag == "--list" => command_line::show(|out| listing::list(out)),
         [flag] if flag == "--page" => command_line::show(|out| listing::page(out)),
-        [name, rest @ ..] => run(name, rest).unwrap_or_else(|| command_line::unknown_name(name)),
-        [] => command_line::missing_name(),
+        _ => command_line::dispatch(args, HELP, |out| listing::list(out), run),
     }
 }
 

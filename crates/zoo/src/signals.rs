@@ -8,12 +8,11 @@ use std::io;
 use std::sync::atomic::{AtomicI32, Ordering};
 
 use rustix::process::{Resource, Rlimit, Signal, getpid, setrlimit};
+use unhang_demo_servers::signals::restore;
 
 /// The number of the signal that was caught last, 0 for none.
 static CAUGHT: AtomicI32 = AtomicI32::new(0);
 
-/// `SIG_DFL` as the C library encodes it.
-const DEFAULT: usize = 0;
 /// `SIG_IGN` as the C library encodes it.
 const IGNORE: usize = 1;
 
@@ -58,11 +57,9 @@ pub(crate) fn meet(number: i32) -> io::Result<()> {
         return Err(io::ErrorKind::InvalidInput.into());
     }
     setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) })?;
-    // SAFETY: the default installs no code that could run, and a process may send itself any signal there is.
-    unsafe {
-        signal(number, DEFAULT);
-        kill(getpid().as_raw_nonzero().get(), number);
-    }
+    restore(number);
+    // SAFETY: a process may send itself any signal there is.
+    unsafe { kill(getpid().as_raw_nonzero().get(), number) };
     Ok(())
 }
 

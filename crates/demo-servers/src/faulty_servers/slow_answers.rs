@@ -100,7 +100,7 @@ impl CallLog {
     }
 }
 
-/// What a call of `slow` asks for.
+/// The arguments of a call of `slow`.
 #[derive(Clone)]
 struct SlowCall {
     length: Duration,

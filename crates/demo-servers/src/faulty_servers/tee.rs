@@ -34,7 +34,7 @@ const FAREWELL: Duration = Duration::from_secs(15);
 /// How often the main thread looks.
 const TICK: Duration = Duration::from_millis(2);
 
-/// What the copying thread is doing, for the one who decides whether to wait for it.
+/// The state of the copying thread, from which its owner decides whether to wait for it.
 #[derive(Default)]
 struct CopyProgress {
     /// Grows with each piece copied.

@@ -36,9 +36,9 @@ pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     run: serve,
 };
 
-/// What a server has to offer; all the rest is the same for each.
+/// The parts in which such servers differ.
 pub struct ServerOffer {
-    /// What the server calls itself.
+    /// The name in its `serverInfo`.
     pub name: &'static str,
     /// Answers a `tools/call`.
     pub call: fn(&Arc<WellBehavedServer>, &ClientMessage, &RequestRules) -> HandlerOutcome,
@@ -48,13 +48,13 @@ pub struct ServerOffer {
 
 const OFFER: ServerOffer = ServerOffer { name: PROGRAM.name, call: tools::call, list: listings::answer };
 
-/// What the process knows about its session; `state` shows it, so that a test can see whether a session was replayed.
+/// The session as the process knows it. The tool `state` shows it, so that a test sees whether a session was replayed.
 #[derive(Default)]
 pub struct ServerSession {
     initialized: bool,
     protocol_version: Option<String>,
     client_name: Option<String>,
-    /// What the client said in the handshake that it can do.
+    /// The capabilities that the client declared in the handshake.
     pub client_capabilities: Value,
     level: Option<String>,
     /// The resources whose changes the client asked for under a handshake.
@@ -78,7 +78,7 @@ pub struct WellBehavedServer {
     modern: bool,
     /// How many items a page of a list has.
     page: usize,
-    /// What it knows about its session.
+    /// Its session.
     pub session: Mutex<ServerSession>,
     /// Calls that run in threads of their own, by id, and whether they were cancelled.
     pub(super) running: Mutex<HashMap<String, bool>>,
@@ -87,7 +87,7 @@ pub struct WellBehavedServer {
     questions: Mutex<HashMap<String, PendingQuestion>>,
 }
 
-/// What became of a request.
+/// The outcome of a request.
 pub enum HandlerOutcome {
     /// A result.
     Result(Value),
@@ -95,7 +95,7 @@ pub enum HandlerOutcome {
     Error {
         /// Its number.
         code: i64,
-        /// What it says.
+        /// The text of the error.
         message: String,
         /// More about it, or null.
         data: Value,

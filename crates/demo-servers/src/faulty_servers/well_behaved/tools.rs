@@ -28,7 +28,7 @@ const PROGRESS_STEP: Duration = Duration::from_millis(100);
 
 /// A tool as it is listed.
 pub struct ListedTool {
-    /// What it is called.
+    /// Its name.
     pub name: &'static str,
     description: &'static str,
     /// Name and JSON type of each argument; all are required.
@@ -132,7 +132,7 @@ fn perform(
         "die-by-signal" => {
             let signal = i32::try_from(number("signal")).ok().and_then(Signal::from_named_raw);
             let signal = signal.ok_or(io::ErrorKind::InvalidInput)?;
-            signals::restore(signal);
+            signals::restore(signal.as_raw());
             kill_process(getpid(), signal)?;
             return Ok(HandlerOutcome::Later);
         }
