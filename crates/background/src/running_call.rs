@@ -268,7 +268,7 @@ fn end(answered: ServerAnswer, is_repeatable: bool) -> CallEnd {
     }
 }
 
-/// Returns the reason if another unhang (a gateway, or the window that leads) says why there is no answer; otherwise `None`.
+/// Returns the reason that another unhang (a gateway, or the leading window) gave for a missing answer. Returns `None` if it gave none.
 fn lost(error: &ServerError) -> Option<EndReason> {
     let data = Json::new(error.data.as_ref()?.get().as_bytes())?;
     text_member(data, "origin").filter(|origin| origin == "unhang")?;

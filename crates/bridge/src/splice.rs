@@ -55,7 +55,7 @@ impl<'a> Splice<'a> {
         let mut found = vec![false; self.set.len()];
         let is_object = self.object.each_member(|name, value| {
             let (begin, end) = (work.offset(name), work.offset(value) + value.get().len());
-            // A name with half a surrogate pair equals no name of ours.
+            // A name with half a surrogate pair never equals one of our names.
             let name = name.text().unwrap_or_default();
             let set = self.set.iter().position(|(known, _)| *known == name);
             match set {

@@ -52,7 +52,7 @@ pub fn input_responses(params: Option<Json<'_>>) -> Result<(String, Vec<(String,
             wrong = wrong.take().or_else(|| Some(name.into_owned()));
         } else if let Some(same) = responses.iter_mut().find(|(known, _)| *known == name) {
             response.get().clone_into(&mut same.1);
-        // The loop keeps one answer more than allowed, so that the check below sees that there are too many.
+        // The loop keeps one answer above the limit. The check below then sees that the limit is exceeded.
         } else if responses.len() <= INPUT_LIMIT {
             responses.push((name.into_owned(), response.get().to_owned()));
         }

@@ -1,4 +1,4 @@
-//! `docs/reference/contract.md` and `docs/reference/guards.md`: what the project promised to do, and the tests that hold it.
+//! Checks `docs/reference/contract.md` and `docs/reference/guards.md` against the tests that they name.
 //!
 //! Invariants: every test that a page names is a test in the file that it names; every test that is called by an id is in the row
 //! of that id; each id is either held or said not to be; each promise has protections with tests.

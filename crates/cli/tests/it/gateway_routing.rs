@@ -16,7 +16,7 @@ fn teed() -> [&'static str; 7] {
     ["tee", "said", "/dev/null", "--", lab_program(), "zoo", "well-behaved"]
 }
 
-/// What the server behind [`teed`] has been told.
+/// Returns the lines that the server behind [`teed`] received.
 fn said(sandbox: &Sandbox) -> String {
     fs::read_to_string(sandbox.path().join("said")).unwrap_or_default()
 }
