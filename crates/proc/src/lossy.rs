@@ -223,13 +223,13 @@ mod tests {
     use crate::testing::{PATIENCE, wait_until, without_hanging};
 
     /// A sink that takes one batch for each permission, and shows what it took.
-    struct Gate {
+    struct GatedSink {
         permissions: Receiver<()>,
         taken: Arc<Mutex<Vec<u8>>>,
         entered: SyncSender<()>,
     }
 
-    impl Write for Gate {
+    impl Write for GatedSink {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
             // The test may not be waiting for it.
             let _ = self.entered.try_send(());
@@ -255,7 +255,7 @@ mod tests {
         let (entered, inside) = sync_channel(100);
         let taken = Arc::new(Mutex::new(Vec::new()));
         let writer =
-            LossyWriter::new("test", Gate { permissions, taken: Arc::clone(&taken), entered }, capacity);
+            LossyWriter::new("test", GatedSink { permissions, taken: Arc::clone(&taken), entered }, capacity);
         writer.send(b"first");
         inside.recv_timeout(PATIENCE).unwrap();
         Gated { writer, permit, taken }

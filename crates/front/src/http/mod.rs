@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! connection (net::serve) ─── service ─ handler ─── asked() ─┬ begins ──► a new session ─┐
-//!                                                          ├ belongs ─► its session ───┼─ SessionCommand ─► actor ─ front::Machine
+//!                                                          ├ belongs ─► its session ───┼─ SessionCommand ─► actor ─ front::McpSession
 //!                                                          └ alone ───► one of its own ┘
 //! connection ◄─ a status, an answer, or a stream of events ◄─ Reply ◄──────────────────┘
 //! ```

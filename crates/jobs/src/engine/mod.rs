@@ -57,7 +57,7 @@ pub use self::{
     outputs::Results,
     quarantine::Quarantined,
     retention::RemovedJobs,
-    system::{Machine, System},
+    system::{MachineLoad, System},
 };
 use self::{maintenance::MaintenanceThread, open::OpenedFolder, state::EngineState};
 use crate::{

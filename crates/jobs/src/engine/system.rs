@@ -29,7 +29,7 @@ pub struct System {
     /// The number of jobs that may have one.
     pub max_concurrent: u32,
     /// The load of the machine.
-    pub machine: Machine,
+    pub machine: MachineLoad,
     /// Why no job starts, if none does.
     pub wait_reason: Option<String>,
     /// The things that would end the jobs when they end, besides the jobs themselves.
@@ -38,7 +38,7 @@ pub struct System {
 
 /// The load of the machine; a member is absent if the system does not tell it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-pub struct Machine {
+pub struct MachineLoad {
     /// The processor time of all processors over a tenth of a second, in per cent.
     pub cpu_percent: Option<f64>,
     /// The memory in use, in per cent.
@@ -61,7 +61,7 @@ pub(super) fn system(inner: &EngineState) -> Result<System, JobError> {
             .unwrap_or(u32::MAX),
         jobs: open.iter().filter_map(|job| inner.status(job.record.job_id).ok()).collect(),
         max_concurrent: inner.options.rules.max_concurrent,
-        machine: Machine {
+        machine: MachineLoad {
             cpu_percent,
             memory_percent: memory.map(MemoryUse::percent),
             memory_mb: memory.map(|memory| memory.used >> 20),

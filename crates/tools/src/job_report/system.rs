@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use super::{JobReport, ReportReader};
 use unhang_jobs::{
-    engine::{JobStatus, Machine, System},
+    engine::{JobStatus, MachineLoad, System},
     record::JobState,
 };
 
@@ -82,9 +82,9 @@ impl SystemReport {
     }
 }
 
-impl From<Machine> for MachineReport {
-    fn from(machine: Machine) -> Self {
-        let Machine { cpu_percent, memory_percent, memory_mb, disk_free_mb } = machine;
+impl From<MachineLoad> for MachineReport {
+    fn from(machine: MachineLoad) -> Self {
+        let MachineLoad { cpu_percent, memory_percent, memory_mb, disk_free_mb } = machine;
         // A sample of a tenth of a second does not support further digits.
         let rounded = |percent: f64| (percent * 10.0).round() / 10.0;
         Self {

@@ -9,7 +9,7 @@ use super::{
     *,
 };
 use unhang_jobs::{
-    engine::{Machine, System},
+    engine::{MachineLoad, System},
     progress::JobProgress,
     record::{CallRecord, EndRecord, Holder, JobEnd, JobState},
 };
@@ -73,7 +73,8 @@ fn a_summary_says_why_where_there_is_a_why() {
 
 #[test]
 fn the_machine_is_told_in_tenths_of_a_per_cent_and_ties_as_what_jobs_end_with() {
-    let machine = Machine { cpu_percent: Some(12.345), memory_percent: Some(99.96), ..Machine::default() };
+    let machine =
+        MachineLoad { cpu_percent: Some(12.345), memory_percent: Some(99.96), ..MachineLoad::default() };
     let system = |ties: &[&str]| System {
         jobs: vec![
             status(|_| {}),

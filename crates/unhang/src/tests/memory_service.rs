@@ -11,7 +11,7 @@ use tokio::sync::watch;
 use unhang_core::config::ANSWER_CHARACTERS;
 use unhang_jobs::{
     document::Field,
-    engine::Machine,
+    engine::MachineLoad,
     id::JobId,
     progress::JobProgress,
     record::{EndReason, JobEnd, JobState},
@@ -204,7 +204,8 @@ impl JobService for MemoryService {
 
     fn system(&self) -> JobFuture<'_, SystemReport> {
         let jobs = vec![self.job(); self.asked().jobs];
-        let machine = Machine { cpu_percent: Some(12.5), memory_mb: Some(2048), ..Machine::default() };
+        let machine =
+            MachineLoad { cpu_percent: Some(12.5), memory_mb: Some(2048), ..MachineLoad::default() };
         let system = SystemReport {
             running_jobs: 1,
             running_commands: 1,
