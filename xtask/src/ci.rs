@@ -78,7 +78,7 @@ const STEPS: &[CiStep] = &[
     },
     CiStep {
         name: "alone",
-        about: "each crate builds without the others' features",
+        about: "each crate builds without the others' features, and the program without its own",
         work: StepWork::Own(alone),
     },
     CiStep {
@@ -187,7 +187,8 @@ fn alone(project: &Project) -> Result<(), ChoreFailure> {
         let arguments = ["check", "--locked", "--offline", "-p", name];
         run::run(project.cargo(&format!("alone-{name}"), Duration::from_mins(10)).arguments(arguments))?;
     }
-    Ok(())
+    let arguments = ["check", "--locked", "--offline", "-p", "unhang-cli", "--no-default-features"];
+    run::run(project.cargo("alone-without-features", Duration::from_mins(10)).arguments(arguments))
 }
 
 fn deny(project: &Project) -> Result<(), ChoreFailure> {

@@ -4,10 +4,6 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use opentelemetry_proto::tonic::{
-    common::v1::{AnyValue, KeyValue, any_value::Value},
-    trace::v1::{self as proto, span::SpanKind, status::StatusCode},
-};
 use rustix::rand::{GetRandomFlags, getrandom};
 use tokio::time::Instant;
 
@@ -31,10 +27,38 @@ pub struct SpanSubject<'a> {
 #[derive(Debug)]
 pub struct Span {
     telemetry: Telemetry,
-    /// `None` if the trace is not sampled.
-    span: Option<proto::Span>,
+    /// `None` if the trace is not sampled, and once the span is sent.
+    span: Option<FinishedSpan>,
     context: Parent,
     began: Instant,
+}
+
+/// The side of a request that a span is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum SpanRole {
+    /// unhang, as the server of its client.
+    Server,
+    /// unhang, as the client of a server.
+    Client,
+}
+
+/// A span as it is posted.
+#[derive(Debug)]
+#[cfg_attr(not(feature = "opentelemetry"), expect(dead_code, reason = "nothing posts spans in such a build"))]
+pub(super) struct FinishedSpan {
+    /// Its own place in the trace.
+    pub(super) context: Parent,
+    /// The span that it belongs to.
+    pub(super) parent: Option<[u8; 8]>,
+    pub(super) name: String,
+    pub(super) role: SpanRole,
+    /// Nanoseconds since 1970.
+    pub(super) began: u64,
+    /// Nanoseconds.
+    pub(super) took: u64,
+    pub(super) attributes: Vec<(&'static str, String)>,
+    /// The text of its error, if it failed; may be empty.
+    pub(super) failure: Option<String>,
 }
 
 /// The place of a span in its trace, for the spans that belong to it.
@@ -55,7 +79,7 @@ impl Eq for Trace {}
 impl Trace {
     /// Begins the span of a server's part in the request.
     pub fn server(&self, server: &str, subject: &SpanSubject<'_>) -> Span {
-        let mut span = Span::begin(&self.telemetry, SpanKind::Client, Some(&self.context), subject);
+        let mut span = Span::begin(&self.telemetry, SpanRole::Client, Some(&self.context), subject);
         span.note("unhang.server", server);
         span
     }
@@ -65,7 +89,7 @@ impl Span {
     /// Begins a span now.
     pub(super) fn begin(
         telemetry: &Telemetry,
-        kind: SpanKind,
+        role: SpanRole,
         parent: Option<&Parent>,
         subject: &SpanSubject<'_>,
     ) -> Span {
@@ -77,17 +101,16 @@ impl Span {
             state: parent.map(|parent| parent.state.clone()).unwrap_or_default(),
         };
         let target = subject.tool.or(subject.prompt);
-        let span = context.is_sampled.then(|| proto::Span {
-            trace_id: context.trace.to_vec(),
-            span_id: own.to_vec(),
-            parent_span_id: parent.map(|parent| parent.span.to_vec()).unwrap_or_default(),
-            trace_state: context.state.clone(),
-            flags: 1,
+        let span = context.is_sampled.then(|| FinishedSpan {
+            context: context.clone(),
+            parent: parent.map(|parent| parent.span),
             name: target
                 .map_or_else(|| subject.method.to_owned(), |target| format!("{} {target}", subject.method)),
-            kind: kind.into(),
-            start_time_unix_nano: now(),
-            ..proto::Span::default()
+            role,
+            began: now(),
+            took: 0,
+            attributes: Vec::new(),
+            failure: None,
         });
         let mut span = Span { telemetry: telemetry.clone(), span, context, began: Instant::now() };
         span.note("mcp.method.name", subject.method);
@@ -111,10 +134,9 @@ impl Span {
     }
 
     /// Notes an attribute of the span.
-    pub fn note(&mut self, key: &str, value: &str) {
+    pub fn note(&mut self, key: &'static str, value: &str) {
         if let Some(span) = &mut self.span {
-            let value = Some(AnyValue { value: Some(Value::StringValue(value.to_owned())) });
-            span.attributes.push(KeyValue { key: key.to_owned(), value, ..KeyValue::default() });
+            span.attributes.push((key, value.to_owned()));
         }
     }
 
@@ -145,15 +167,14 @@ impl Span {
     fn failed(&mut self, kind: &str, message: &str) {
         self.note("error.type", kind);
         if let Some(span) = &mut self.span {
-            span.status = Some(proto::Status { message: message.to_owned(), code: StatusCode::Error.into() });
+            span.failure = Some(message.to_owned());
         }
         self.told();
     }
 
     fn told(&mut self) {
         let Some(mut span) = self.span.take() else { return };
-        let took = u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        span.end_time_unix_nano = span.start_time_unix_nano.saturating_add(took);
+        span.took = u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX);
         self.telemetry.tell(span);
     }
 }
