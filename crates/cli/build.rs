@@ -1,7 +1,7 @@
 //! How the program is linked, so that its small processes are small.
 //!
 //! A guard comes with a lifeline and a job with a shim, all of them this one program, and what the loader does before `main`
-//! costs each of them memory, whatever it uses of the rest. On a system where both are known to work, an optimised build
+//! costs each of them memory, whatever it uses of the rest. On a system where both are known to work, a release build
 //!
 //! - packs its relative relocations (`DT_RELR`), of which there are sixteen thousand: 0.35 MiB less for each process to read;
 //! - brings the unwinder along instead of loading a library for it: 0.15 MiB less for each.
@@ -18,7 +18,7 @@ fn main() {
     let is_known = is("CARGO_CFG_TARGET_OS", "linux")
         && is("CARGO_CFG_TARGET_ENV", "gnu")
         && is("CARGO_CFG_TARGET_ARCH", "x86_64")
-        && !is("OPT_LEVEL", "0")
+        && is("PROFILE", "release")
         && env::var("HOST").is_ok_and(|host| is("TARGET", &host));
     if !is_known {
         return;

@@ -9,7 +9,9 @@
 
 use std::fmt::Write as _;
 use std::fs;
+use std::num::NonZero;
 use std::path::{Path, PathBuf};
+use std::thread;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -75,8 +77,10 @@ const PURE_FILES: &[&str] = &[
 const PAGE: &str = "docs/reference/mutants.md";
 /// The seed of the published sample.
 const SEED: u64 = 22;
-/// A run of all parts takes most of a day on two processors.
+/// A run of all parts takes some hours on two processors.
 const RUN_DEADLINE: Duration = Duration::from_hours(24);
+/// A copy of the build has about a gigabyte.
+const MOST_JOBS: usize = 4;
 const LIST_DEADLINE: Duration = Duration::from_mins(2);
 /// What cargo-mutants ends with when a change was not noticed, or made a test run for ever.
 const NOT_ALL_CAUGHT: [i32; 2] = [2, 3];
@@ -175,6 +179,7 @@ impl MutatedPart {
         let mut task = self
             .task(project, program, "run", RUN_DEADLINE)
             .arguments(["--output".as_ref(), output.as_os_str()])
+            .arguments(["--jobs".to_owned(), jobs().to_string()])
             .arguments(self.selection());
         if let Some(shard) = shard {
             task = task.arguments(["--sharding", "round-robin", "--shard", shard]);
@@ -196,6 +201,11 @@ impl MutatedPart {
         let failure = ChoreFailure::new(format!("cargo-mutants ended with {code:?} for {}", self.name));
         Err(failure.with_output(project.log(&format!("mutants-run-{}", self.name))))
     }
+}
+
+/// Returns how many changes are built and tested at once. Each needs its own copy of the build.
+fn jobs() -> usize {
+    thread::available_parallelism().map_or(1, NonZero::get).min(MOST_JOBS)
 }
 
 /// Reads the outcomes of one run.
