@@ -211,7 +211,8 @@ impl TaskPoller {
             Err(why) => return Err(self.broken(&why)),
         };
         tracing::debug!("`{}` continues a call as task {}", self.backend.name(), task.id);
-        self.pursue(task, deadline).await
+        // Few calls become tasks. In a box, what following one needs makes the future of every other call no larger.
+        Box::pin(self.pursue(task, deadline)).await
     }
 
     /// Waits for the outcome of a task. Dropping the future cancels the task, and so does the deadline, unless the task was left.

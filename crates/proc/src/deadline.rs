@@ -66,8 +66,9 @@ impl Deadline {
     ///
     /// # Errors
     /// Fails with [`Elapsed`] if the moment comes first.
-    pub async fn timeout<F: Future>(self, future: F) -> Result<F::Output, Elapsed> {
-        tokio::time::timeout_at(self.0, future).await
+    // No `async fn`: its state would hold `future` twice.
+    pub fn timeout<F: Future>(self, future: F) -> impl Future<Output = Result<F::Output, Elapsed>> {
+        tokio::time::timeout_at(self.0, future)
     }
 }
 

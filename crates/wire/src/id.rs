@@ -121,6 +121,8 @@ mod tests {
             ("\"\n\"", None),
             (r#""a"b""#, None),
             (r#"""#, None),
+            (r#"""""#, None),
+            (r#""\""#, None),
             ("1.0", None),
             ("1e3", None),
             ("01", None),

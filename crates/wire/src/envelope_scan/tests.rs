@@ -45,6 +45,10 @@ fn what_is_no_id_is_none() {
     }
     let long = format!("\"{}\"", "x".repeat(Id::MAX_JSON));
     check(&format!(r#"{{"id":{long},"method":"m"}}"#), None, Some("m"), MessageShape::Request);
+    let longest = "x".repeat(Id::MAX_JSON - 2);
+    check(&format!(r#"{{"id":"{longest}"}}"#), Id::from(longest.as_str()), None, MessageShape::Response);
+    let longer = "x".repeat(Id::MAX_JSON - 1);
+    check(&format!(r#"{{"id":"{longer}"}}"#), None, None, MessageShape::Response);
     check(r#"{"id":1,"method":"m","id":1}"#, None, Some("m"), MessageShape::Request);
     let long = "x".repeat(MAX_METHOD);
     check(&format!(r#"{{"method":"{long}","id":1}}"#), Some(Id::Integer(1)), None, MessageShape::Request);

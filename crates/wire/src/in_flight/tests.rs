@@ -11,6 +11,7 @@ fn an_answer_takes_its_entry_once() {
     let mut table = InFlight::new(10);
     assert_eq!(table.register(1.into(), None, "a"), Ok(()));
     assert_eq!(table.register("1".into(), None, "b"), Ok(()));
+    assert!(!table.is_empty());
     assert_eq!(table.complete(&1.into()), Completion::Matched("a"));
     assert_eq!(table.complete(&"1".into()), Completion::Matched("b"));
     assert_eq!(table.complete(&1.into()), Completion::Unknown);

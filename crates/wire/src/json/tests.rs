@@ -237,3 +237,53 @@ proptest! {
         check(&damaged);
     }
 }
+
+#[test]
+fn members_and_elements_say_whether_there_are_any_to_pass() {
+    let value = |text: &'static str| Json::new(text.as_bytes()).expect("JSON");
+    let mut names = Vec::new();
+    assert!(value(r#"{"a":1,"b":[2]}"#).each_member(|name, _| names.push(name.get())));
+    assert_eq!(names, ["\"a\"", "\"b\""]);
+    let mut elements = Vec::new();
+    assert!(value(r#"[1,{"a":2}]"#).each_element(|element| elements.push(element.get())));
+    assert_eq!(elements, ["1", r#"{"a":2}"#]);
+    assert!(!value("[1]").each_member(|_, _| unreachable!("an array has no members")));
+    assert!(!value(r#"{"a":1}"#).each_element(|_| unreachable!("an object has no elements")));
+}
+
+/// The words of a run are looked at one, four and many at a time, so each length and each place of its end counts.
+#[test]
+fn a_run_ends_at_the_first_byte_that_ends_it() {
+    let ends = [b'"', b'\\', 0x00, 0x1f];
+    for length in [0, 1, 7, 8, 9, 31, 63, 64, 65, 71, 72, 95, 96, 97, 130, 200] {
+        let run = vec![b'x'; length];
+        assert_eq!(plain(&run), length);
+        for (at, end) in (0..length).flat_map(|at| ends.map(|end| (at, end))) {
+            let mut ended = run.clone();
+            ended[at] = end;
+            assert_eq!(plain(&ended), at, "{end} at {at} of {length}");
+        }
+    }
+}
+
+#[test]
+fn a_long_run_ends_in_any_of_its_stretches() {
+    let run = vec![b'x'; 2 * STRETCH + SHORT_RUN + 40];
+    assert_eq!(plain(&run), run.len());
+    for at in [SHORT_RUN + STRETCH - 1, SHORT_RUN + STRETCH, SHORT_RUN + STRETCH + 33, run.len() - 1] {
+        let mut ended = run.clone();
+        ended[at] = b'"';
+        assert_eq!(plain(&ended), at);
+    }
+}
+
+#[test]
+fn of_two_ends_the_first_counts_also_at_the_same_place_of_a_word() {
+    for distance in [1, 8, 16, 24, 32] {
+        for at in SHORT_RUN..SHORT_RUN + 64 {
+            let mut run = vec![b'x'; SHORT_RUN + 128];
+            (run[at], run[at + distance]) = (0x1f, 0x1f);
+            assert_eq!(plain(&run), at, "{at} and {distance} behind it");
+        }
+    }
+}

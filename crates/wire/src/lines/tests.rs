@@ -296,3 +296,16 @@ proptest! {
         prop_assert_eq!(found, naive);
     }
 }
+
+#[test]
+fn an_oversized_line_is_shown_by_what_is_known_of_it() {
+    let shown = |text: &str| {
+        let (lines, _) = lines_of(16, [text.as_bytes()]);
+        let [Owned::Oversized(oversized)] = &lines[..] else { panic!("{lines:?}") };
+        oversized.to_string()
+    };
+    let request = r#"{"jsonrpc":"2.0","id":"a","method":"m"}"#;
+    assert_eq!(shown(&format!("{request}\n")), format!("({} bytes, method m, id \"a\")", request.len()));
+    let text = "a line of more than sixteen bytes";
+    assert_eq!(shown(&format!("{text}\n")), format!("({} bytes)", text.len()));
+}

@@ -149,6 +149,9 @@ fn invalid_messages_keep_the_id_that_can_be_read() {
 fn an_id_that_is_too_long_is_not_kept() {
     let id = format!("\"{}\"", "x".repeat(Id::MAX_JSON));
     check(format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"a"}}"#), &["invalid Request LongId"]);
+    let longest = format!("\"{}\"", "x".repeat(Id::MAX_JSON - 2));
+    let request = format!(r#"{{"jsonrpc":"2.0","id":{longest},"method":"a"}}"#);
+    assert!(matches!(read(request.as_bytes()).next(), Some(Piece::Message(_))));
 }
 
 #[test]
