@@ -127,8 +127,8 @@ pub struct Fault<'a> {
 const OLD: Duration = Duration::from_secs(1);
 
 /// The advice about a server that ended during a request, if it is started again.
-pub const RESTART_HINT: &str =
-    "unhang starts it again when it is needed; send the request again if it is safe to repeat";
+pub const RESTART_HINT: &str = "unhang starts it again when it is needed, or after a pause if it fails often; send the request again if it is \
+     safe to repeat";
 
 /// The advice about a server whose answers are not responses. Its end is for a reader who also has the server's output.
 pub const BAD_RESPONSE_HINT: &str = "this is a fault of the server; error.data.junk has its output";

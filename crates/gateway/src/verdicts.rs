@@ -45,7 +45,7 @@ pub(super) fn left_alone(server: &str, failures: u32, record: &ServerRecord, may
 pub(super) fn no_instance(server: &str, taken: NoInstance) -> Error {
     let (happened, whose) = match taken {
         NoInstance::All(most) => (
-            format!("`{server}` cannot be started for this session: {most} instances run already"),
+            format!("`{server}` cannot be started for this session: the limit of {most} is reached"),
             format!(
                 "max-instances = {most} of [gateway] limits the servers that run one process per session"
             ),

@@ -64,7 +64,8 @@ impl ArgumentSchema {
             .map(|error| {
                 let location = error.instance_path().as_str().trim_start_matches('/');
                 let told = match error.kind() {
-                    // A schema without properties says this of every argument.
+                    // A schema without properties says this of every argument, or of all of them together.
+                    ValidationErrorKind::FalseSchema if location.is_empty() => no_arguments(arguments),
                     ValidationErrorKind::FalseSchema => "there is no such argument".to_owned(),
                     _ => error.masked().to_string(),
                 };
@@ -77,6 +78,17 @@ impl ArgumentSchema {
             .collect();
         if complaints.is_empty() { Ok(()) } else { Err(complaints.join("; ")) }
     }
+}
+
+/// Names the arguments that a tool without arguments was given.
+fn no_arguments(given: &Value) -> String {
+    let names: Vec<_> = given
+        .as_object()
+        .into_iter()
+        .flat_map(|given| given.keys())
+        .map(|name| format!("`{name}`"))
+        .collect();
+    format!("there is no such argument: {}", names.join(", "))
 }
 
 #[cfg(test)]
@@ -107,6 +119,9 @@ mod tests {
             let told = schema.check(&arguments).expect_err("it does not fit");
             assert!(told.contains(expect) && told.len() < 500, "{told}");
         }
+        let nothing = ArgumentSchema::new(json!({ "type": "object", "additionalProperties": false }));
+        let told = nothing.expect("it is a schema").check(&json!({ "x": 1 })).expect_err("there is no x");
+        assert!(told.contains("`x`"), "{told}");
     }
 
     #[test]

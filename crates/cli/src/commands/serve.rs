@@ -338,8 +338,8 @@ fn nothing_to_serve() -> String {
     let choices: Vec<String> = here.into_iter().chain(of_clients).collect();
     let how = if choices.is_empty() { "--config FILE".to_owned() } else { choices.join(" or ") };
     format!(
-        "there is no {FILE} in ~/.config/unhang, and unhang serves no other file by itself; name one: \
-        {how}"
+        "there is no {FILE} in ~/.config/unhang or in the home folder, and unhang serves no other file by \
+        itself; name one: {how}"
     )
 }
 

@@ -172,7 +172,8 @@ fn f_74_the_end_of_a_server_is_told_in_the_same_words_by_both() {
         assert!(message.contains(" after `tools/call` was sent"), "{told}");
         assert!(
             message.ends_with(
-                "unhang starts it again when it is needed; send the request again if it is safe to repeat"
+                "unhang starts it again when it is needed, or after a pause if it fails often; send the request \
+                 again if it is safe to repeat"
             ),
             "{told}"
         );
