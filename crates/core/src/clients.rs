@@ -45,7 +45,7 @@ pub const CLOCKS: &[Clock] = &[
         "Claude Desktop",
         "claude-ai",
         60,
-        "anthropics/claude-code#22542: 60 s; #65643: 4 min in some builds, which all say the same of themselves; cannot be set",
+        "anthropics/claude-code#22542: 60 s; #65643: 4 min in some builds, all with the same `clientInfo`; cannot be set",
     ),
     // Claude Code waits for 28 h. With that as its clock a call would become a job as late as that can be, after 4 min. But users set
     // MCP_TOOL_TIMEOUT and `timeout` to a minute or a few. The Code tab of the desktop app gives up after 60 s, whatever they set. Over
@@ -74,7 +74,7 @@ pub const CLOCKS: &[Clock] = &[
         "opencode",
         "opencode",
         60,
-        "anomalyco/opencode#8701: 60 s; #39584: can be set, up to 5 min; #28186: asks for a reset by progress, but sends no token for it",
+        "anomalyco/opencode#8701: 60 s; #39584: can be set, up to 5 min; #28186: resets its clock on progress, but sends no progress token",
     ),
     clock("Cline", "cline", 60, "docs.cline.bot: 60 s, can be set from 30 s to 1 h"),
     clock("Hermes", "hermes", 120, "NousResearch/hermes-agent#47506: 5 min; 2 min before June 2026"),
@@ -88,7 +88,7 @@ pub const CLOCKS: &[Clock] = &[
     patient(
         "Qwen Code",
         "qwen-code",
-        "QwenLM/qwen-code#574: 10 min, can be set; 60 s in older builds, which all say the same of themselves",
+        "QwenLM/qwen-code#574: 10 min, can be set; 60 s in older builds, all with the same `clientInfo`",
     ),
     clock("Langflow", "langflow", 30, "langflow-ai/langflow#11755"),
     clock("nanobot", "nanobot", 30, "HKUDS/nanobot#950"),

@@ -103,11 +103,11 @@ checks! {
         "it does not answer `initialize`, and many clients wait for that without an end",
         "answer `initialize` before loading anything; `--start-timeout` gives it longer here";
     DIES_AT_SECOND_START = "dies-at-second-start", Error, process,
-        "it starts once and not again, so no client can restart it",
+        "its first start succeeds and its second fails, so no client can restart it",
         "look for what the first start leaves behind: a lock, a port, half an installation";
     SLOW_START = "slow-start", Warning, process,
-        "its first answer takes longer than the timeout of a client, or half of that time also at the \
-         second start",
+        "the first answer comes after the timeout of a known client; or after half of that timeout, at both \
+         starts",
         "answer `initialize` first and import the rest when it is needed; install it instead of fetching it at each start";
     REFUSES_HANDSHAKE = "refuses-handshake", Error, anywhere,
         "it answers `initialize` with an error",
@@ -128,7 +128,7 @@ checks! {
         "its first request decides for good whether it speaks with or without a handshake",
         "nothing to do: clients that probe have to start it anew to go back";
     ERA_AMBIGUOUS = "era-ambiguous", Note, process,
-        "it answers stateless requests by the rules of the handshake",
+        "it answers a request without a handshake as if there had been one",
         "nothing to do: clients have to probe before they rely on the new rules";
 
     NO_ANSWER = "no-answer", Error, anywhere,

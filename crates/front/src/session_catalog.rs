@@ -30,6 +30,7 @@ use unhang_core::{
     config::LIST_LIFE, fault::FaultKind, promotion::Promotion, refusal::ErrorReport, revision::Revision,
 };
 use unhang_gateway::{KnownServers, RequestTimeouts};
+use unhang_jobs::large_numbers;
 use unhang_tools::{Definition, ToolListing, handed_over_schema};
 use unhang_upstream::client::ServerList;
 
@@ -251,7 +252,13 @@ impl SessionCatalog {
             return Err(no_such("tool", "tools/list names all tools", &name, own.chain(others)));
         }
         let arguments = request.params.and_then(|params| params.member("arguments"));
-        let arguments = match arguments.filter(|arguments| arguments.get() != "null") {
+        let arguments = arguments.filter(|arguments| arguments.get() != "null");
+        let too_large = arguments.and_then(|arguments| large_numbers::in_json(arguments.get().as_bytes()));
+        if let Some(number) = too_large {
+            let happened = large_numbers::told(number, &format!("the arguments of `{name}`"));
+            return Err(invalid_params(happened, "unhang changes no number, so it does not accept this one"));
+        }
+        let arguments = match arguments {
             None => Map::new(),
             Some(arguments) => serde_json::from_str(arguments.get()).map_err(|error| {
                 let happened = format!("unhang cannot read the arguments of `{name}`: {error}");

@@ -56,6 +56,7 @@ pub mod folder;
 pub mod id;
 mod judge;
 mod judge_call;
+pub mod large_numbers;
 mod launch;
 mod limits;
 pub mod log;

@@ -25,6 +25,7 @@ use crate::{
     document::{DocumentTurn, Documents, Field, MAX_DOCUMENT},
     folder::{DataFolder, EXIT, FileError, FileName, LAUNCH, RECORD, sync},
     id::JobId,
+    large_numbers,
     record::{EndRecord, JobEnd, JobRecord, JobState},
     store::{self, ShimStarter, Store, StoreError},
     timestamp::JobTimestamp,
@@ -155,7 +156,7 @@ fn apply(data: &DataFolder, turn: &DocumentTurn, record: &mut JobRecord) -> Resu
     let outcome = match value(data, record) {
         Ok(value) => match turn.write(record.patched(), &patch.field, &value) {
             // The trouble will not go away by itself, and nobody else shall wait for that.
-            Err(error) if error.is_of_another_kind() => Some(error.to_string()),
+            Err(error) if error.is_of_another_kind() || error.is_over_file_limit() => Some(error.to_string()),
             written => written.map(|()| None)?,
         },
         Err(reason) => Some(reason),
@@ -191,6 +192,9 @@ pub(crate) fn read_result(
     // The name came from a file, so it is checked.
     FileName::new(name).map_err(|error| FileError::damaged(&path, error))?;
     let Some(bytes) = work.read(name, MAX_DOCUMENT)? else { return Ok(None) };
+    if let Some(number) = large_numbers::in_json(&bytes) {
+        return Err(FileError::damaged(&path, large_numbers::told(number, name)));
+    }
     serde_json::from_slice(&bytes).map(Some).map_err(|error| FileError::damaged(&path, error))
 }
 

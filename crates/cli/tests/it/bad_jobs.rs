@@ -174,7 +174,7 @@ fn what_disappears_while_the_job_waits_is_told_in_its_outcome() {
 fn a_result_that_cannot_be_read_fails_its_job_with_the_reason() {
     let jobs = Jobs::new();
     let deep = "[".repeat(200) + &"]".repeat(200);
-    for result in [deep.as_str(), "1e400", "{"] {
+    for result in [deep.as_str(), "1e400", "{", "[18446744073709551616]"] {
         let script = format!("printf %s '{result}' > \"$UNHANG_JOB_DIR/r.json\"");
         let id = jobs.submit(&["--result", "r.json"], &script);
         jobs.demand(1, &["job", "wait", &id]);

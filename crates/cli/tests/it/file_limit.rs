@@ -115,3 +115,27 @@ fn where_too_few_files_may_be_open_the_limit_is_named() {
     }
     assert!(told > 0, "one of them is too few");
 }
+
+/// The finding: the job stayed `running`, and the queue behind it stood still.
+#[test]
+fn f_95_a_result_that_fits_into_no_state_ends_its_job_and_the_queue_goes_on() {
+    let jobs = Jobs::new();
+    let run = |words: &[&str]| {
+        let (code, stdout, stderr) = run_to_end(limited(&jobs.command(words), SMALL));
+        assert_eq!(code, 0, "{words:?}: {stderr}");
+        stdout.trim_end().to_owned()
+    };
+    let large = jobs.sandbox.path().join("large.json");
+    fs::write(&large, format!("\"{}\"", "x".repeat(LARGE))).expect("the sandbox can be written");
+    // A link makes the file in the job's folder, since its own writes are limited too.
+    let script = format!("ln '{}' \"$UNHANG_JOB_DIR/r.json\"", large.display());
+    let flags =
+        ["job", "run", "--max-concurrent", "1", "--result", "r.json", "--state", "big", "--", "sh", "-c"];
+    let first = run(&[&flags[..], &[script.as_str()]].concat());
+    let next = run(&["job", "run", "--max-concurrent", "1", "--", "true"]);
+    run(&["job", "wait", &first]);
+    run(&["job", "wait", &next]);
+    let shown = jobs.json(&["job", "show", &first]);
+    assert_eq!(shown["status"], "completed", "{shown}");
+    assert!(shown.to_string().contains("`ulimit -f` limits the size of files to"), "{shown}");
+}

@@ -298,3 +298,17 @@ fn a_message_whose_id_is_none_is_refused_without_one() {
         client.finish();
     }
 }
+
+/// The finding: the state and the arguments of jobs had an approximation of such a number.
+#[test]
+fn own_tools_refuse_a_whole_number_that_they_would_change() {
+    let sandbox = Sandbox::with_jobs();
+    let mut client = gateway(&sandbox, &[server("one", &["well-behaved"], "")]);
+    client.send(
+        r#"{"jsonrpc":"2.0","id":"big","method":"tools/call","params":{"name":"set_state","arguments":{"field":"result","value":{"a":18446744073709551616}}}}"#,
+    );
+    let answer = client.find("the answer", |message| message["id"] == "big");
+    assert_eq!(answer["error"]["code"], -32602, "{answer}");
+    assert!(message(&answer["error"]).contains("18446744073709551616"), "{answer}");
+    client.finish();
+}

@@ -61,6 +61,11 @@ impl FileError {
         matches!(self.kind(), Some(StorageFull | QuotaExceeded | ReadOnlyFilesystem))
     }
 
+    /// Returns whether the file would exceed the limit of the process for files (`ulimit -f`). Waiting does not help.
+    pub(crate) fn is_over_file_limit(&self) -> bool {
+        self.kind() == Some(io::ErrorKind::FileTooLarge)
+    }
+
     /// Returns whether the error is about the thing at the path, and not about the disk: it is not a file, or not a folder, as it should
     /// be.
     pub(crate) fn is_of_another_kind(&self) -> bool {

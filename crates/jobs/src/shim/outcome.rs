@@ -8,6 +8,7 @@ use unhang_proc::spawn::Exit;
 use crate::{
     document::{MAX_DOCUMENT, check},
     folder::{ERROR, FileError, WorkFolder},
+    large_numbers,
     record::{EndReason, EndRecord, JobEnd, JobRecord},
 };
 
@@ -72,7 +73,11 @@ fn missing(work: &WorkFolder, name: &str) -> Result<(), (EndReason, String)> {
     match work.read(name, MAX_DOCUMENT) {
         Ok(None) => Err((EndReason::ResultsMissing, format!("it ended with code 0 and left no {name}"))),
         Ok(Some(bytes)) => {
-            check(&bytes).map_err(|error| invalid(&FileError::damaged(&work.file(name), error)))
+            let damaged = |detail: &dyn Display| invalid(&FileError::damaged(&work.file(name), detail));
+            check(&bytes).map_err(|error| damaged(&error))?;
+            // The state and the results would have an approximation of such a number.
+            large_numbers::in_json(&bytes)
+                .map_or(Ok(()), |number| Err(damaged(&large_numbers::told(number, name))))
         }
         Err(error) => Err(invalid(&error)),
     }

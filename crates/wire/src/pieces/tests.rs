@@ -492,3 +492,21 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn an_array_is_told_from_brackets_that_hold_neither_object_nor_text() {
+    for (text, expected) in [
+        (r#"["a"]"#, Ok(())),
+        (r#"[ {"a":1}]"#, Ok(())),
+        (r#"[[1],"a"]"#, Ok(())),
+        (r#"[[1],{}]"#, Ok(())),
+        ("[1, 2] x", Err(6)),
+        (r#"[[1],2] "a""#, Err(7)),
+        (r#"[[[1]],2] "a""#, Err(9)),
+        ("[{x", Err(1)),
+        ("[1,true]", Err(3)),
+        ("[1,2", Err(4)),
+    ] {
+        assert_eq!(begins_array(text.as_bytes()), expected, "{text}");
+    }
+}

@@ -5,7 +5,7 @@
 
 use std::{
     collections::HashSet,
-    fs::{self, File, Metadata, OpenOptions},
+    fs::{self, File, Metadata, OpenOptions, TryLockError},
     io::{self, BufRead, BufReader, Seek, Write},
     os::{fd::AsFd, unix::fs::MetadataExt},
     path::Path,
@@ -148,6 +148,18 @@ impl EarlierRun {
         }) {
             return Err(io::Error::other("it is the file of the requests"));
         }
+        // The lock lasts as long as the file is open. Without it, two batches would overwrite each other's outcomes.
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                return Err(io::Error::other(
+                    "another `unhang batch` adds its outcomes to it; wait until it has ended, or name another file",
+                ));
+            }
+            // Some network file systems have no locks.
+            Err(TryLockError::Error(error)) if error.kind() == io::ErrorKind::Unsupported => {}
+            Err(TryLockError::Error(error)) => return Err(error),
+        }
         let mut earlier = EarlierRun::default();
         let mut input = BufReader::with_capacity(1 << 16, &file);
         let (mut whole, mut line) = (0, Vec::new());
@@ -210,5 +222,9 @@ mod tests {
         assert!(!has(2, "") && !has(3, "") && !has(4, "") && !has(1, ",\"id\":\"c\""));
         file.write_all(b"more\n").unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), format!("{kept}more\n"));
+        let error = EarlierRun::read(&path, Path::new("/nowhere")).unwrap_err().to_string();
+        assert!(error.contains("another `unhang batch`"), "{error}");
+        drop(file);
+        assert!(EarlierRun::read(&path, Path::new("/nowhere")).is_ok());
     }
 }
