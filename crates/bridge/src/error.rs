@@ -98,6 +98,27 @@ mod tests {
     }
 
     #[test]
+    fn a_resource_is_missing_only_where_one_was_read() {
+        let error = r#"{"code":-32002,"message":"m"}"#;
+        let told = |method| match to_modern(method, json(error), Some(json(r#""a:b""#))) {
+            Some(ModernError::Error(error)) => error.into_owned(),
+            other => panic!("{other:?}"),
+        };
+        assert!(told("resources/read").contains("a:b"), "{}", told("resources/read"));
+        assert!(!told("tools/call").contains("a:b"), "{}", told("tools/call"));
+    }
+
+    #[test]
+    fn urls_that_are_no_list_are_no_questions() {
+        for (elicitations, is_question) in [("[]", true), ("{}", false), ("1", false)] {
+            let error =
+                format!(r#"{{"code":-32042,"message":"m","data":{{"elicitations":{elicitations}}}}}"#);
+            let told = to_modern("tools/call", json(&error), None).expect("an error");
+            assert_eq!(matches!(told, ModernError::InputRequired(_)), is_question, "{elicitations}");
+        }
+    }
+
+    #[test]
     fn a_legacy_client_is_told_in_its_own_codes() {
         for (method, error, expect) in [
             (

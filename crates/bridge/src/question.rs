@@ -63,6 +63,28 @@ mod tests {
     }
 
     #[test]
+    fn a_client_can_be_asked_what_it_has_declared() {
+        let form: &RawValue = serde_json::from_str(r#"{"mode":"form"}"#).expect("JSON");
+        let url: &RawValue = serde_json::from_str(r#"{"mode":"url"}"#).expect("JSON");
+        for (capabilities, method, params, expected) in [
+            ("{}", ELICITATION, None, false),
+            (r#"{"elicitation":true}"#, ELICITATION, None, false),
+            (r#"{"elicitation":{}}"#, ELICITATION, None, true),
+            (r#"{"elicitation":{}}"#, ELICITATION, Some(form), true),
+            (r#"{"elicitation":{}}"#, ELICITATION, Some(url), false),
+            (r#"{"elicitation":{"url":{}}}"#, ELICITATION, Some(url), true),
+            (r#"{"elicitation":{"url":{}}}"#, ELICITATION, Some(form), false),
+            (r#"{"elicitation":{"url":{}}}"#, ELICITATION, None, false),
+            (r#"{"elicitation":{"url":{},"form":{}}}"#, ELICITATION, Some(form), true),
+            (r#"{"sampling":{"url":{}}}"#, "sampling/createMessage", None, true),
+            (r#"{"roots":{}}"#, "roots/list", None, true),
+            (r#"{"roots":{}}"#, "roots/other", None, false),
+        ] {
+            assert_eq!(is_offered(json(capabilities), (method, params)), expected, "{capabilities} {method}");
+        }
+    }
+
+    #[test]
     fn a_url_has_a_name_where_clients_know_that() {
         let legacy = r#"{"mode":"url", "url":"u","elicitationId":"e","message":"m"}"#;
         let modern = r#"{"mode":"url", "url":"u","message":"m"}"#;

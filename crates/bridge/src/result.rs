@@ -137,6 +137,28 @@ mod tests {
     }
 
     #[test]
+    fn a_result_out_of_place_is_named() {
+        assert!(ResultKind::Task.out_of_place().starts_with("a task"));
+        assert!(ResultKind::InputRequired.out_of_place().starts_with("a question"));
+        assert!(ResultKind::Unknown("later".to_owned()).out_of_place().contains("later"));
+    }
+
+    #[test]
+    fn only_a_list_of_tools_is_translated_as_one() {
+        let listed = r#"{"tools":[{"name":"a","inputSchema":{"type":"object","properties":{"x":true}}}]}"#;
+        let legacy = r#"{"tools":[{"name":"a","inputSchema":{"type":"object","properties":{"x":{}}}}]}"#;
+        assert_eq!(to_legacy("tools/list", json(listed)).as_deref(), Some(legacy));
+        assert_eq!(to_legacy("tools/call", json(listed)).as_deref(), Some(listed));
+        let tasks = r#"{"tools":[{"name":"a","execution":{"taskSupport":"required"}}]}"#;
+        let of = |method| to_modern(method, json(tasks), None).expect("an object").into_owned();
+        assert!(!of("tools/list").contains("execution"));
+        assert!(of("tools/call").contains("execution"));
+        let tools = r#"[{"name":"a","execution":{}}]"#;
+        assert_eq!(tools_to_modern(json(tools)).as_deref(), Some(r#"[{"name":"a"}]"#));
+        assert_eq!(tools_to_modern(json(r#"[{"name":"a"}]"#)), None);
+    }
+
+    #[test]
     fn kinds_are_told_apart() {
         for (result, expect) in [
             (r#"{"content":[]}"#, ResultKind::Complete),

@@ -95,6 +95,22 @@ mod tests {
     }
 
     #[test]
+    fn only_a_tool_that_says_so_may_be_called_again() {
+        for (tool, expected) in [
+            ("{}", false),
+            (r#"{"annotations":{}}"#, false),
+            (r#"{"annotations":{"readOnlyHint":true}}"#, true),
+            (r#"{"annotations":{"idempotentHint":true}}"#, true),
+            (r#"{"annotations":{"readOnlyHint":false,"idempotentHint":true}}"#, true),
+            (r#"{"annotations":{"readOnlyHint":false,"idempotentHint":false}}"#, false),
+            (r#"{"annotations":{"readOnlyHint":"true"}}"#, false),
+            (r#"{"readOnlyHint":true}"#, false),
+        ] {
+            assert_eq!(is_repeatable(json(tool)), expected, "{tool}");
+        }
+    }
+
+    #[test]
     fn what_a_legacy_client_would_refuse_is_said_in_another_way() {
         let tools = r#"[{"name":"a","inputSchema":{"type":"object","properties":{"x":true,"y":{"type":"string"},"z":false}}},
             {"name":"b","inputSchema":{"type":"object"},"outputSchema":{"type":"array"}},

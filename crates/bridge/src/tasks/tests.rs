@@ -392,3 +392,31 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn three_states_are_final() {
+    let all = [
+        (TaskStatus::Working, false),
+        (TaskStatus::InputRequired, false),
+        (TaskStatus::Completed, true),
+        (TaskStatus::Failed, true),
+        (TaskStatus::Cancelled, true),
+    ];
+    for (status, is_final) in all {
+        assert_eq!(status.is_final(), is_final, "{status:?}");
+    }
+}
+
+#[test]
+fn a_list_of_tasks_has_each_task_and_the_place_of_the_next() {
+    let whole = value(&listed(&[TASK, TASK], None));
+    assert_eq!((whole["tasks"].as_array().map(Vec::len), whole.get("nextCursor")), (Some(2), None));
+    assert_eq!(whole["tasks"][0]["taskId"], "t-1");
+    assert_eq!(value(&listed(&[], Some("c"))), json!({"tasks": [], "nextCursor": "c"}));
+}
+
+#[test]
+fn the_longest_id_of_a_task_is_read() {
+    let longest = format!(r#"{{"task":{{"taskId":"{}","status":"working"}}}}"#, "i".repeat(ID_LIMIT));
+    assert!(matches!(read_created(Dialect::Core, raw(&longest)), Ok(Some(_))));
+}
