@@ -114,7 +114,7 @@ pub enum EndReason {
     Timeout,
     /// The job ended with code 0 and without the result file that was agreed on.
     ResultsMissing,
-    /// The job's result file is not JSON.
+    /// The job's result is not JSON, or unhang cannot store it.
     ResultsInvalid,
     /// The job's command could not be started.
     StartFailed,

@@ -139,3 +139,20 @@ fn f_95_a_result_that_fits_into_no_state_ends_its_job_and_the_queue_goes_on() {
     assert_eq!(shown["status"], "completed", "{shown}");
     assert!(shown.to_string().contains("`ulimit -f` limits the size of files to"), "{shown}");
 }
+
+/// The finding: the job said that unhang had ended before the answer came.
+#[test]
+fn f_95_an_answer_that_fits_into_no_file_fails_its_job_with_the_limit() {
+    let jobs = Jobs::new();
+    let guard = jobs.sandbox.wrap_command(&["--promote-after", "300ms"], &["slow-answers"]);
+    let mut client = Client::start(limited(&guard, SMALL));
+    client.initialize();
+    client.tool_text("slow", json!({"seconds": 1.5, "size": LARGE}));
+    let listed = jobs.json(&["job", "list"]);
+    let id = listed[0]["id"].as_str().unwrap_or_else(|| panic!("no job: {listed}")).to_owned();
+    jobs.run(&["job", "wait", &id]);
+    let shown = jobs.json(&["job", "show", &id]).to_string();
+    assert!(shown.contains("results_invalid"), "{shown}");
+    assert!(shown.contains("`ulimit -f` limits the size of files to"), "{shown}");
+    client.finish();
+}

@@ -165,6 +165,12 @@ pub enum CallEnd {
 }
 
 impl CallEnd {
+    /// The end of a call whose answer came and exceeds the limit of the process for files.
+    fn not_stored(error: &FileError) -> Self {
+        let detail = format!("the server answered, and unhang cannot store the answer: {error}");
+        Self::Failed { reason: EndReason::ResultsInvalid, detail, error: None }
+    }
+
     /// Writes the result or error into the folder, durably, and returns the record of the end.
     fn write(&self, work: &WorkFolder) -> Result<EndRecord, FileError> {
         // A power failure may have taken a folder that was made a moment ago.
@@ -357,7 +363,12 @@ impl HeldCall {
         engine
             .run_write(CHANGE_LIMIT, move |inner| {
                 let format = inner.status(id)?.record.format;
-                let ending = end.write(&inner.data.job(id).work(format))?;
+                let work = inner.data.job(id).work(format);
+                let ending = match end.write(&work) {
+                    // Waiting does not help, so the job ends now and says why its answer is lost.
+                    Err(error) if error.is_over_file_limit() => CallEnd::not_stored(&error).write(&work)?,
+                    written => written?,
+                };
                 let ending = write_ending(&inner.data, id, &ending)?;
                 let settled = settle(&inner.data, &mut inner.store(), id, &ending, &inner.admission())?;
                 claim.is_over();
