@@ -149,7 +149,7 @@ fn f_95_an_answer_that_fits_into_no_file_fails_its_job_with_the_limit() {
     client.initialize();
     client.tool_text("slow", json!({"seconds": 1.5, "size": LARGE}));
     let listed = jobs.json(&["job", "list"]);
-    let id = listed[0]["id"].as_str().unwrap_or_else(|| panic!("no job: {listed}")).to_owned();
+    let id = listed[0]["job_id"].as_str().unwrap_or_else(|| panic!("no job: {listed}")).to_owned();
     jobs.run(&["job", "wait", &id]);
     let shown = jobs.json(&["job", "show", &id]).to_string();
     assert!(shown.contains("results_invalid"), "{shown}");
