@@ -4,7 +4,8 @@
 //! made for programs, not for libraries. `opentelemetry_sdk` and `opentelemetry-otlp` read the environment for every option that they are
 //! not given.
 //!
-//! Invariants: what a collector does not take within its time is dropped and counted, and the loss is reported at most once a minute.
+//! Invariants: the exporter drops and counts spans that the collector does not accept within [`POST`]. It reports the loss at most once a
+//! minute.
 
 use std::{
     sync::{Arc, atomic::AtomicU64},

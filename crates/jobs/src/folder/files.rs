@@ -216,7 +216,7 @@ pub(super) fn write_new(path: &Path, content: &[u8]) -> Result<File, FileError> 
     write().map_err(|error| FileError::system("cannot write", path, error))
 }
 
-/// Reads a file up to a limit; `None` if it does not exist. A link is not followed: nobody but unhang makes these files.
+/// Reads a file up to a limit. Returns `None` if the file does not exist. It follows no link, because unhang makes these files as plain ones.
 ///
 /// # Errors
 /// Fails if the file cannot be read, is not a plain file, or is longer.
