@@ -253,11 +253,10 @@ impl SessionCatalog {
         }
         let arguments = request.params.and_then(|params| params.member("arguments"));
         let arguments = arguments.filter(|arguments| arguments.get() != "null");
-        let too_large = arguments.and_then(|arguments| large_numbers::in_json(arguments.get().as_bytes()));
-        if let Some(number) = too_large {
-            let happened = large_numbers::told(number, &format!("the arguments of `{name}`"));
-            return Err(invalid_params(happened, "unhang changes no number, so it does not accept this one"));
-        }
+        let text = arguments.map_or("", |arguments| arguments.get());
+        large_numbers::check(text.as_bytes(), &format!("the arguments of `{name}`")).map_err(|happened| {
+            invalid_params(happened, "unhang changes no number, so it does not accept this one")
+        })?;
         let arguments = match arguments {
             None => Map::new(),
             Some(arguments) => serde_json::from_str(arguments.get()).map_err(|error| {

@@ -21,6 +21,14 @@ pub fn in_json(json: &[u8]) -> Option<&str> {
     }
 }
 
+/// Checks that JSON in `location` has no such number.
+///
+/// # Errors
+/// Fails with the error text about the first one.
+pub fn check(json: &[u8], location: &str) -> Result<(), String> {
+    in_json(json).map_or(Ok(()), |number| Err(told(number, location)))
+}
+
 /// Returns the error text about such a number in `location`.
 #[must_use]
 pub fn told(number: &str, location: &str) -> String {

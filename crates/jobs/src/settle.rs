@@ -192,9 +192,7 @@ pub(crate) fn read_result(
     // The name came from a file, so it is checked.
     FileName::new(name).map_err(|error| FileError::damaged(&path, error))?;
     let Some(bytes) = work.read(name, MAX_DOCUMENT)? else { return Ok(None) };
-    if let Some(number) = large_numbers::in_json(&bytes) {
-        return Err(FileError::damaged(&path, large_numbers::told(number, name)));
-    }
+    large_numbers::check(&bytes, name).map_err(|told| FileError::damaged(&path, told))?;
     serde_json::from_slice(&bytes).map(Some).map_err(|error| FileError::damaged(&path, error))
 }
 

@@ -76,8 +76,7 @@ fn missing(work: &WorkFolder, name: &str) -> Result<(), (EndReason, String)> {
             let damaged = |detail: &dyn Display| invalid(&FileError::damaged(&work.file(name), detail));
             check(&bytes).map_err(|error| damaged(&error))?;
             // The state and the results would have an approximation of such a number.
-            large_numbers::in_json(&bytes)
-                .map_or(Ok(()), |number| Err(damaged(&large_numbers::told(number, name))))
+            large_numbers::check(&bytes, name).map_err(|told| damaged(&told))
         }
         Err(error) => Err(invalid(&error)),
     }
