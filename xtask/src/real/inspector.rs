@@ -27,9 +27,9 @@ pub(crate) struct ObservedRequest {
     expect: &'static str,
 }
 
-/// server-everything asks for the client's roots 350 ms after the handshake. The visit to it takes a second, so that
-/// this is over before the client leaves; what a server says to nobody any more could not be compared.
-pub(crate) const VISITS: [ObservedRequest; 5] = [
+/// server-everything asks for the client's roots 350 ms after the handshake. The request takes a second, so
+/// that this exchange ends before the client disconnects. Messages after that could not be compared.
+pub(crate) const OBSERVED_REQUESTS: [ObservedRequest; 5] = [
     ObservedRequest {
         name: "everything/call",
         server: PublicServer::Everything,
@@ -85,14 +85,14 @@ struct Inspection<'a> {
 }
 
 /// Makes one request and compares both sides of the guard.
-pub(crate) fn visit(
+pub(crate) fn send_observed(
     bench: &CaseContext,
     case_folder: &CaseFolder,
-    visit: &ObservedRequest,
+    observed: &ObservedRequest,
 ) -> Result<(), ChoreFailure> {
-    visit.server.furnish(case_folder)?;
-    let command = bench.observed(case_folder, &visit.server.command(bench, case_folder));
-    let request = [&["--protocol-era", visit.era], visit.request].concat();
+    observed.server.furnish(case_folder)?;
+    let command = bench.observed(case_folder, &observed.server.command(bench, case_folder));
+    let request = [&["--protocol-era", observed.era], observed.request].concat();
     let inspection = Inspection {
         name: "inspector",
         request: &request,
@@ -100,10 +100,10 @@ pub(crate) fn visit(
         folder: &case_folder.work(),
     };
     let printed = inspection.run(bench, case_folder)?;
-    if !printed.to_string().contains(visit.expect) {
+    if !printed.to_string().contains(observed.expect) {
         return Err(ChoreFailure::new(format!(
             "the Inspector did not print {:?} but {printed}",
-            visit.expect
+            observed.expect
         )));
     }
     observed::same_on_both_sides(case_folder)?;
@@ -168,7 +168,7 @@ fn without_roots(step: &Value) -> Value {
 const AT_ONCE: usize = 3;
 
 /// Makes requests of a gateway, some at once, and looks for the texts that they are to bring.
-pub(crate) fn visit_gateway(
+pub(crate) fn send_through_gateway(
     bench: &CaseContext,
     case_folder: &CaseFolder,
     (name, way, era): (&str, ClientTransport<'_>, &str),

@@ -114,10 +114,10 @@ fn cases() -> Vec<RealCase> {
             }
         }
     }
-    for visit in inspector::VISITS {
+    for observed in inspector::OBSERVED_REQUESTS {
         cases.push(RealCase {
-            name: format!("inspector/{}", visit.name),
-            kind: RealCaseKind::Inspector(visit),
+            name: format!("inspector/{}", observed.name),
+            kind: RealCaseKind::Inspector(observed),
         });
     }
     cases.push(RealCase {
@@ -182,7 +182,7 @@ impl RealCase {
             RealCaseKind::Sdk(language, server, era) => {
                 sdk_client::check(bench, &case_folder, *language, *server, *era)
             }
-            RealCaseKind::Inspector(visit) => inspector::visit(bench, &case_folder, visit),
+            RealCaseKind::Inspector(observed) => inspector::send_observed(bench, &case_folder, observed),
             RealCaseKind::InspectorEveryTool => inspector::every_tool(bench, &case_folder),
             RealCaseKind::GuardKilled => guard_killed::check(bench, &case_folder),
             RealCaseKind::Conformance(requirements) => conformance::check(bench, &case_folder, *requirements),

@@ -85,7 +85,7 @@ fn a_wrapper_that_is_none_is_told_apart_from_one_that_breaks_promises() {
 }
 
 #[test]
-fn an_interrupt_ends_every_visit() {
+fn an_interrupt_ends_every_trial() {
     let sandbox = Sandbox::new();
     let mut command = sandbox.lab();
     // The server of this case outlives everything but SIGKILL.

@@ -43,7 +43,7 @@ fn report_in(text: &str) -> Value {
     serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"))
 }
 
-/// Lets a client visit a server through the guard, and demands that it has nothing to complain of. Returns its report.
+/// Runs a client against a server behind the guard and fails if the client complains. Returns its report.
 #[track_caller]
 fn is_content(client: &[&str], flags: &[&str], server: &[&str]) -> Value {
     let sandbox = Sandbox::new();
@@ -58,7 +58,7 @@ fn is_content(client: &[&str], flags: &[&str], server: &[&str]) -> Value {
     report
 }
 
-/// Lets a client visit a server without a guard, to show that there is something to complain of.
+/// Runs a client against a server without a guard and fails unless the client complains.
 #[track_caller]
 fn is_discontent_without_a_guard(client: &[&str], server: &[&str], complaint: &str) {
     let sandbox = Sandbox::new();

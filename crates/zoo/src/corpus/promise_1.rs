@@ -11,7 +11,7 @@ use super::{BOTH, Case, NEITHER};
 pub(super) const CASES: &[Case] = &[
     Case {
         name: "honest-call",
-        demands: "Calls of an honest server are answered with what it says, its errors included.",
+        demands: "The client gets each answer of an honest server, errors included.",
         ought: BOTH,
         judge: |trial| {
             trial.meet(&["well-behaved"], |client| {
@@ -24,67 +24,67 @@ pub(super) const CASES: &[Case] = &[
     },
     Case {
         name: "stuck-call",
-        demands: "A call that the server never answers is answered.",
+        demands: "The client gets an answer to a call that the server never answers.",
         ought: NEITHER,
         judge: |trial| trial.meet(&["never-answers", "stuck"], |client| call(client, "stuck")),
     },
     Case {
         name: "silent-handshake",
-        demands: "An `initialize` that the server never answers is answered.",
+        demands: "The client gets an answer to an `initialize` that the server never answers.",
         ought: NEITHER,
         judge: |trial| handshake(trial, "silent-at-start"),
     },
     Case {
         name: "dies-at-start",
-        demands: "An `initialize` to a server that exits at once is answered.",
+        demands: "The client gets an answer to its `initialize` when the server exits at once.",
         ought: NEITHER,
         judge: |trial| handshake(trial, "dies-at-start"),
     },
     Case {
         name: "dies-in-call",
-        demands: "A call in which the server dies is answered.",
+        demands: "The client gets an answer to a call that ends the server's process.",
         ought: NEITHER,
         judge: |trial| trial.meet(&["dies-every-call"], |client| call(client, "echo")),
     },
     Case {
         name: "half-an-answer",
-        demands: "A call is answered though the server stops in the middle of its line.",
+        demands: "The client gets an answer when the server writes only half a line.",
         ought: NEITHER,
         judge: |trial| trial.meet(&["half-line"], |client| call(client, "echo")),
     },
     Case {
         name: "closed-output",
-        demands: "A call is answered though the server has closed its stdout and lives on.",
+        demands: "The client gets an answer when the server closes its stdout and keeps running.",
         ought: NEITHER,
         judge: |trial| trial.meet(&["closes-stdout"], |client| call(client, "echo")),
     },
     Case {
         name: "stopped-server",
-        demands: "A call to a server stopped by SIGSTOP is answered.",
+        demands: "The client gets an answer when SIGSTOP has stopped the server.",
         ought: NEITHER,
         judge: |trial| trial.meet(&["stopped"], |client| call(client, "echo")),
     },
     Case {
         name: "wrong-id",
-        demands: "A call that the server answers under an unknown id is answered under its own.",
+        demands: "The client gets an answer with the id of its call when the server answers with an unknown id.",
         ought: NEITHER,
         judge: |trial| trial.meet(&["wrong-id"], |client| call(client, "echo")),
     },
     Case {
         name: "id-as-text",
-        demands: "A call with a number for an id that comes back as text is answered under the number.",
+        demands: "The client gets the number that it sent as id when the server returns the id as text.",
         ought: NEITHER,
         judge: |trial| trial.meet(&["string-id"], |client| call(client, "echo")),
     },
     Case {
         name: "no-jsonrpc-member",
-        demands: "A call is answered by a valid message though the server leaves `jsonrpc` out.",
+        demands: "The client gets a valid message when the server omits `jsonrpc`.",
         ought: NEITHER,
         judge: |trial| trial.meet(&["no-jsonrpc"], |client| call(client, "echo")),
     },
     Case {
         name: "two-answers",
-        demands: "A call that the server answers twice is answered once.",
+        demands: "The client gets one answer to a call that the server answers twice.",
         ought: NEITHER,
         judge: |trial| {
             trial.meet(&["answers-twice"], |client| {
@@ -96,7 +96,7 @@ pub(super) const CASES: &[Case] = &[
     },
     Case {
         name: "unreadable-request",
-        demands: "A line that is no JSON is answered with an error, and what follows works.",
+        demands: "The client gets an error for a line that is not JSON, and its next calls work.",
         ought: NEITHER,
         judge: |trial| {
             trial.meet(&["well-behaved"], |client| {
@@ -114,7 +114,7 @@ pub(super) const CASES: &[Case] = &[
     },
     Case {
         name: "call-before-the-end",
-        demands: "A call right before the end of the client's stream is answered still.",
+        demands: "The client gets the answer to a call that it sends just before it closes its stream.",
         ought: BOTH,
         judge: |trial| {
             trial.meet(&["well-behaved"], |client| {

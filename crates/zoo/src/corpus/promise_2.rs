@@ -13,67 +13,67 @@ use super::{BOTH, Case, NEITHER};
 pub(super) const CASES: &[Case] = &[
     Case {
         name: "log-lines",
-        demands: "Log lines on the server's stdout do not reach the client, and its answers do.",
+        demands: "The client gets the answers of a server that logs to stdout, and no log line.",
         ought: NEITHER,
         judge: |trial| trial.meet(&["stdout-noise"], |client| client.echo("hello")),
     },
     Case {
         name: "json-log-lines",
-        demands: "8,000 JSON log lines on stdout do not reach the client, and the answer behind them does.",
+        demands: "The client gets the answer after 8,000 JSON log lines on stdout, and no log line.",
         ought: NEITHER,
         judge: |trial| trial.meet(&["json-logs"], |client| client.echo("hello")),
     },
     Case {
         name: "glued-text",
-        demands: "Text in front of a message, on the same line, does not reach the client.",
+        demands: "The client does not get text that stands before a message on the same line.",
         ought: NEITHER,
         judge: |trial| answered_cleanly(trial, "glued-text"),
     },
     Case {
         name: "two-on-a-line",
-        demands: "Two messages on one line do not reach the client as one, and the call is answered.",
+        demands: "The client gets an answer, and never two messages on one line.",
         ought: NEITHER,
         judge: |trial| answered_cleanly(trial, "many-on-a-line"),
     },
     Case {
         name: "invalid-utf8",
-        demands: "Bytes that are no UTF-8 do not reach the client, and the call is answered.",
+        demands: "The client gets an answer, and no bytes that are not UTF-8.",
         ought: NEITHER,
         judge: |trial| answered_cleanly(trial, "invalid-utf8"),
     },
     Case {
         name: "byte-order-mark",
-        demands: "A byte order mark does not reach the client, and the handshake is answered.",
+        demands: "The client gets an answer to the handshake, and no byte order mark.",
         ought: NEITHER,
         judge: |trial| answered_cleanly(trial, "crlf"),
     },
     Case {
         name: "result-and-error",
-        demands: "An answer with both result and error does not reach the client, and the call is answered.",
+        demands: "The client gets an answer with either a result or an error, never with both.",
         ought: NEITHER,
         judge: |trial| answered_cleanly(trial, "both-outcomes"),
     },
     Case {
         name: "array-answer",
-        demands: "An array does not reach a client whose revision has none, and the call is answered.",
+        demands: "The client gets an answer, and no array if its protocol revision has none.",
         ought: NEITHER,
         judge: |trial| answered_cleanly(trial, "batch-answers"),
     },
     Case {
         name: "giant-line",
-        demands: "A line of 80 MiB that is no message does not reach the client, and the answer behind it does.",
+        demands: "The client gets the answer after a line of 80 MiB that is not a message, and not the line.",
         ought: NEITHER,
         judge: |trial| answered_cleanly(trial, "giant-line-no-newline"),
     },
     Case {
         name: "payload-bytes",
-        demands: "Parameters and results arrive byte for byte as they were sent.",
+        demands: "Parameters and results arrive byte for byte.",
         ought: BOTH,
         judge: payload_bytes,
     },
     Case {
         name: "server-error",
-        demands: "An error of the server arrives with its code, message and data.",
+        demands: "The client gets a server's error with its code, message and data.",
         ought: BOTH,
         judge: |trial| {
             trial.meet(&["server-error"], |client| {
@@ -86,7 +86,7 @@ pub(super) const CASES: &[Case] = &[
     },
     Case {
         name: "progress",
-        demands: "Progress arrives, and before the answer.",
+        demands: "The client gets progress before the answer.",
         ought: BOTH,
         judge: |trial| {
             trial.meet(&["well-behaved"], |client| {
@@ -100,7 +100,7 @@ pub(super) const CASES: &[Case] = &[
     },
     Case {
         name: "questions",
-        demands: "Requests of the server arrive, and the client's answers go back.",
+        demands: "The client gets the server's requests, and the server gets the client's answers.",
         ought: BOTH,
         judge: |trial| {
             trial.meet(&["requests-to-client"], |client| {

@@ -17,13 +17,13 @@ const UNREAD_BYTES: usize = 8 << 10;
 pub(super) const CASES: &[Case] = &[
     Case {
         name: "stderr-flood",
-        demands: "1 MiB on stderr stops no server, though the client reads no stderr.",
+        demands: "The server can write 1 MiB to stderr while the client does not read stderr.",
         ought: NEITHER,
         judge: |trial| trial.meet(&["stderr-flood"], |client| client.echo("hello")),
     },
     Case {
         name: "stderr-heard",
-        demands: "1 MiB on stderr stops no server where the client takes it away.",
+        demands: "The server can write 1 MiB to stderr while the client reads stderr.",
         ought: ONLY_BARE,
         judge: |trial| {
             let mut client = trial.connect_with(&["stderr-flood"], Stdio::null())?;
@@ -34,13 +34,13 @@ pub(super) const CASES: &[Case] = &[
     },
     Case {
         name: "stderr-giant-line",
-        demands: "200,000 bytes on stderr without a line end stop no server.",
+        demands: "The server can write 200,000 bytes without a line end to stderr.",
         ought: NEITHER,
         judge: |trial| trial.meet(&["stderr-giant-line"], |client| client.echo("hello")),
     },
     Case {
         name: "long-last-words",
-        demands: "A server that dies with 1 MiB of last words does die, and the call is answered.",
+        demands: "A server that writes 1 MiB to stderr before it exits does exit, and the client gets an answer.",
         ought: NEITHER,
         judge: |trial| {
             trial.meet(&["stderr-flood-while-dying"], |client| {
@@ -50,26 +50,26 @@ pub(super) const CASES: &[Case] = &[
     },
     Case {
         name: "deaf-server",
-        demands: "A server that stops reading blocks no write of the client, and its calls are answered.",
+        demands: "The client can write while the server does not read, and gets an answer to each call.",
         ought: NEITHER,
         // It reads the handshake, which has two messages.
         judge: |trial| trial.meet(&["stops-reading-after", "2"], large_call_is_answered),
     },
     Case {
         name: "unread-client",
-        demands: "A client that does not read for a while may go on writing, and then finds every answer.",
+        demands: "A client that pauses reading can keep writing, and then gets every answer.",
         ought: NEITHER,
         judge: |trial| trial.meet(&["notification-flood"], write_without_reading),
     },
     Case {
         name: "notification-flood",
-        demands: "10,000 notifications before an answer do not keep it from the client.",
+        demands: "The client gets the answer after 10,000 notifications.",
         ought: BOTH,
         judge: |trial| trial.meet(&["notification-flood"], |client| client.echo("hello")),
     },
     Case {
         name: "large-messages",
-        demands: "Large messages pass whole, in both directions.",
+        demands: "Large messages arrive complete in both directions.",
         ought: BOTH,
         judge: |trial| trial.meet(&["well-behaved"], |client| client.echo(&"x".repeat(LARGE))),
     },

@@ -16,7 +16,7 @@ const LOOKS: Duration = Duration::from_secs(1);
 pub(super) const CASES: &[Case] = &[
     Case {
         name: "own-input",
-        demands: "While a child of the server reads its stdin, only one process has the client's stream.",
+        demands: "Only one process has the client's stream while a child of the server reads the inherited stdin.",
         ought: ONLY_PUMP,
         judge: |trial| {
             trial.meet(&["stdin-thief"], |client| {
@@ -28,7 +28,7 @@ pub(super) const CASES: &[Case] = &[
     },
     Case {
         name: "stolen-input",
-        demands: "A request that a child of the server steals is answered.",
+        demands: "The client gets an answer to a request that a child of the server has read.",
         ought: NEITHER,
         judge: |trial| {
             trial.meet(&["stdin-thief"], |client| {
@@ -40,7 +40,7 @@ pub(super) const CASES: &[Case] = &[
     },
     Case {
         name: "own-output",
-        demands: "While a child of the server lives on its stdout, only one process has the client's stream.",
+        demands: "Only one process has the client's stream while a child of the server holds the inherited stdout.",
         ought: ONLY_PUMP,
         judge: |trial| {
             trial.meet(&["leaves-grandchild"], |client| {

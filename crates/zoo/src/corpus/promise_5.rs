@@ -24,7 +24,7 @@ enum End {
 pub(super) const CASES: &[Case] = &[
     Case {
         name: "honest-end",
-        demands: "At the end of the client's stream everything ends, with exit code 0.",
+        demands: "Every process ends when the client closes its stream, and the exit code is 0.",
         ought: BOTH,
         judge: |trial| {
             trial.meet(&["well-behaved"], |client| {
@@ -38,31 +38,31 @@ pub(super) const CASES: &[Case] = &[
     },
     Case {
         name: "leaves-grandchild",
-        demands: "A child that holds the server's stdout ends with it, and delays no end.",
+        demands: "A child that holds the server's stdout ends with the server and does not delay its end.",
         ought: NEITHER,
         judge: |trial| ends(trial, "leaves-grandchild", End::Closed),
     },
     Case {
         name: "leaves-daemon",
-        demands: "A daemon ends with the server that has started it.",
+        demands: "A daemon ends with the server that started it.",
         ought: NEITHER,
         judge: |trial| ends(trial, "leaves-daemon", End::Closed),
     },
     Case {
         name: "leaves-clean-daemon",
-        demands: "A daemon with an empty environment ends with the server that has started it.",
+        demands: "A daemon with an empty environment ends with the server that started it.",
         ought: NEITHER,
         judge: |trial| ends(trial, "leaves-daemon-empty-env", End::Closed),
     },
     Case {
         name: "leaves-generations",
-        demands: "Three generations, each in its own session, end with the server.",
+        demands: "Three generations of processes, each in its own session, end with the server.",
         ought: NEITHER,
         judge: |trial| ends(trial, "leaves-three-sessions", End::Closed),
     },
     Case {
         name: "forks-forever",
-        demands: "A line of processes that fork every 2 ms, each in its own session, ends with the server.",
+        demands: "A chain of processes that fork every 2 ms, each in its own session, ends with the server.",
         ought: NEITHER,
         judge: |trial| {
             talk_and_end(trial, "forks-forever", End::Closed)?;
@@ -71,19 +71,19 @@ pub(super) const CASES: &[Case] = &[
     },
     Case {
         name: "deaf-to-the-end",
-        demands: "A server that ignores the end of its stdin ends.",
+        demands: "A server ends although it ignores the end of its stdin.",
         ought: NEITHER,
         judge: |trial| ends(trial, "ignores-stdin-close", End::Closed),
     },
     Case {
         name: "deaf-to-everything",
-        demands: "A server that ignores every signal that it can ends.",
+        demands: "A server ends although it ignores every signal that a process can ignore.",
         ought: NEITHER,
         judge: |trial| ends(trial, "ignores-everything", End::Closed),
     },
     Case {
         name: "stopped-at-the-end",
-        demands: "A server stopped by SIGSTOP ends.",
+        demands: "A server ends although SIGSTOP has stopped it.",
         ought: NEITHER,
         judge: |trial| {
             let mut client = trial.session(&["stopped"])?;
@@ -94,19 +94,19 @@ pub(super) const CASES: &[Case] = &[
     },
     Case {
         name: "terminated",
-        demands: "SIGTERM to what the client has started ends a daemon of the server too.",
+        demands: "A SIGTERM to the process that the client started also ends a daemon of the server.",
         ought: NEITHER,
         judge: |trial| ends(trial, "leaves-daemon", End::By(Signal::TERM)),
     },
     Case {
         name: "killed",
-        demands: "SIGKILL to what the client has started ends a daemon of the server too.",
+        demands: "A SIGKILL to the process that the client started also ends a daemon of the server.",
         ought: NEITHER,
         judge: |trial| ends(trial, "leaves-daemon", End::By(Signal::KILL)),
     },
     Case {
         name: "killed-while-deaf",
-        demands: "SIGKILL to what the client has started ends a server that ignores all other signals.",
+        demands: "A SIGKILL to the process that the client started also ends a server that ignores all other signals.",
         ought: ONLY_BARE,
         judge: |trial| ends(trial, "ignores-everything", End::By(Signal::KILL)),
     },

@@ -20,7 +20,7 @@ const PAUSE: Duration = Duration::from_millis(50);
 pub(super) const CASES: &[Case] = &[
     Case {
         name: "dies-idle",
-        demands: "A server that has died between two calls is soon there again.",
+        demands: "A server that exits between two calls runs again shortly after.",
         ought: NEITHER,
         judge: |trial| {
             trial.meet(&["dies-idle", "100"], |client| {
@@ -31,7 +31,7 @@ pub(super) const CASES: &[Case] = &[
     },
     Case {
         name: "back-after-death",
-        demands: "After a call that the server died of, the next request gets a result.",
+        demands: "The next request gets a result after a call has ended the server's process.",
         ought: NEITHER,
         judge: |trial| {
             trial.meet(&["dies-every-call"], |client| {
@@ -43,7 +43,7 @@ pub(super) const CASES: &[Case] = &[
     },
     Case {
         name: "leaves-after-each",
-        demands: "A server that exits with 0 after each answer soon answers again, three times in a row.",
+        demands: "A server that exits with code 0 after each answer runs again shortly after, three times in a row.",
         ought: NEITHER,
         judge: |trial| {
             trial.meet(&["exits-zero-after-each-answer"], |client| {
@@ -53,7 +53,7 @@ pub(super) const CASES: &[Case] = &[
     },
     Case {
         name: "session-replayed",
-        demands: "A server that comes back has its handshake and its log level again.",
+        demands: "A restarted server gets the handshake and the log level of the client again.",
         ought: NEITHER,
         judge: |trial| {
             trial.meet(&["well-behaved"], |client| {
@@ -70,13 +70,13 @@ pub(super) const CASES: &[Case] = &[
     },
     Case {
         name: "fenced-off",
-        demands: "Requests to a server that cannot start again are answered, and it is not started without end.",
+        demands: "The client gets an answer when the server cannot start again, and the attempts to start it end.",
         ought: NEITHER,
         judge: fenced_off,
     },
     Case {
         name: "left-alone",
-        demands: "A server that is well is the same process from call to call.",
+        demands: "A healthy server stays the same process from call to call.",
         ought: BOTH,
         judge: |trial| {
             trial.meet(&["well-behaved"], |client| {

@@ -17,7 +17,7 @@ const PAUSE: Duration = Duration::from_millis(50);
 pub(super) const CASES: &[Case] = &[
     Case {
         name: "stuck-beside-others",
-        demands: "While one call is stuck, 64 others are answered, and before it.",
+        demands: "The client gets 64 answers to other calls while one call is stuck.",
         ought: BOTH,
         judge: |trial| {
             trial.meet(&["never-answers", "stuck"], |client| {
@@ -32,7 +32,7 @@ pub(super) const CASES: &[Case] = &[
     },
     Case {
         name: "death-beside-others",
-        demands: "A call that the server dies of leaves none of the calls beside it unanswered.",
+        demands: "The client gets an answer to every call in flight when one call ends the server's process.",
         ought: NEITHER,
         judge: |trial| {
             trial.meet(&["well-behaved"], |client| {
@@ -47,7 +47,7 @@ pub(super) const CASES: &[Case] = &[
     },
     Case {
         name: "timeout-spares-server",
-        demands: "A call that takes too long takes the server from nobody.",
+        demands: "The server keeps running when one call takes too long.",
         ought: BOTH,
         judge: |trial| {
             trial.meet(&["well-behaved"], |client| {
@@ -66,7 +66,7 @@ pub(super) const CASES: &[Case] = &[
     },
     Case {
         name: "slow-writer",
-        demands: "An answer that comes byte by byte over a second arrives whole.",
+        demands: "An answer that the server writes byte by byte over a second arrives complete.",
         ought: BOTH,
         judge: |trial| trial.meet(&["slow-writer"], |client| client.echo("hello")),
     },

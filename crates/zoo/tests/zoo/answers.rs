@@ -2,32 +2,32 @@
 
 use serde_json::{Value, json};
 
-use crate::visitor::{self, Visitor};
+use crate::zoo_client::{self, ZooClient};
 
 const CALL: u64 = 7;
 const PING: u64 = 99;
 
 /// Calls `echo`, then pings, and returns all lines from the call to the line with the ping's answer, without that one.
-fn lines_of_a_call(faulty_server: &str) -> (Vec<String>, Visitor) {
-    let mut visitor = Visitor::meet(faulty_server);
-    visitor.shake_hands_quietly();
-    visitor.call(CALL, "echo", &json!({"text": "hello"}));
-    visitor.request(PING, "ping", &json!({}));
+fn lines_of_a_call(faulty_server: &str) -> (Vec<String>, ZooClient) {
+    let mut client = ZooClient::meet(faulty_server);
+    client.shake_hands_quietly();
+    client.call(CALL, "echo", &json!({"text": "hello"}));
+    client.request(PING, "ping", &json!({}));
     let mut lines = Vec::new();
     loop {
-        let line = visitor.line().expect("the ping is answered");
+        let line = client.line().expect("the ping is answered");
         let text = String::from_utf8_lossy(&line).into_owned();
         if text.contains(&format!("\"id\":{PING}")) {
-            return (lines, visitor);
+            return (lines, client);
         }
         lines.push(text);
     }
 }
 
-impl Visitor {
+impl ZooClient {
     /// The handshake for faulty servers whose answers are no plain JSON lines.
     fn shake_hands_quietly(&mut self) {
-        self.request(0, "initialize", &visitor::introduction());
+        self.request(0, "initialize", &zoo_client::introduction());
         while !self.line().is_some_and(|line| String::from_utf8_lossy(&line).contains("\"protocolVersion\""))
         {
         }
@@ -37,11 +37,11 @@ impl Visitor {
 
 /// Checks what one call brought; a final honest answer is checked by `honest`.
 fn check(faulty_server: &str, expect: impl FnOnce(&[String]) -> bool) {
-    let (lines, mut visitor) = lines_of_a_call(faulty_server);
+    let (lines, mut client) = lines_of_a_call(faulty_server);
     let shown: Vec<_> = lines.iter().map(|line| line.chars().take(200).collect::<String>()).collect();
     assert!(expect(&lines), "{faulty_server}: {} lines: {:?}", lines.len(), &shown[..shown.len().min(5)]);
-    visitor.close_stdin();
-    assert!(visitor.end().success(), "{faulty_server} ends well at the end of stdin");
+    client.close_stdin();
+    assert!(client.end().success(), "{faulty_server} ends well at the end of stdin");
 }
 
 /// Checks the one line that a call brought, as JSON.
@@ -141,18 +141,18 @@ fn sizes_and_floods() {
 
 #[test]
 fn a_byte_order_mark_begins_crlf() {
-    let mut visitor = Visitor::meet("crlf");
-    visitor.request(0, "initialize", &visitor::introduction());
-    assert!(visitor.line().expect("an answer").starts_with(b"\xEF\xBB\xBF{"));
+    let mut client = ZooClient::meet("crlf");
+    client.request(0, "initialize", &zoo_client::introduction());
+    assert!(client.line().expect("an answer").starts_with(b"\xEF\xBB\xBF{"));
 }
 
 #[test]
 fn two_responses_share_a_line() {
-    let mut visitor = Visitor::meet("many-on-a-line");
-    visitor.shake_hands();
-    visitor.call(1, "held", &json!({}));
-    visitor.call(2, "echo", &json!({}));
-    let line = visitor.line().expect("an answer");
+    let mut client = ZooClient::meet("many-on-a-line");
+    client.shake_hands();
+    client.call(1, "held", &json!({}));
+    client.call(2, "echo", &json!({}));
+    let line = client.line().expect("an answer");
     let ids: Vec<Value> = serde_json::Deserializer::from_slice(&line)
         .into_iter::<Value>()
         .filter_map(Result::ok)
@@ -164,52 +164,52 @@ fn two_responses_share_a_line() {
 #[test]
 fn stderr_is_flooded_before_the_answer() {
     for (faulty_server, line_ends) in [("stderr-flood 300000", 3000), ("stderr-giant-line 300000", 0)] {
-        let (lines, mut visitor) = lines_of_a_call(faulty_server);
+        let (lines, mut client) = lines_of_a_call(faulty_server);
         assert!(matches!(&lines[..], [line] if honest(line)), "{faulty_server}");
-        visitor.close_stdin();
-        visitor.end();
-        let words = visitor.last_words();
+        client.close_stdin();
+        client.end();
+        let words = client.last_words();
         assert_eq!((words.len(), words.matches('\n').count()), (300_000, line_ends), "{faulty_server}");
     }
 }
 
 #[test]
 fn half_a_line_comes_and_nothing_more() {
-    let mut visitor = Visitor::meet("half-line");
-    visitor.shake_hands();
-    visitor.call(CALL, "echo", &json!({}));
-    visitor.request(PING, "ping", &json!({}));
-    visitor.close_stdin();
-    assert!(visitor.end().success());
-    let half = visitor.line().expect("half a line");
+    let mut client = ZooClient::meet("half-line");
+    client.shake_hands();
+    client.call(CALL, "echo", &json!({}));
+    client.request(PING, "ping", &json!({}));
+    client.close_stdin();
+    assert!(client.end().success());
+    let half = client.line().expect("half a line");
     assert!(half.starts_with(b"{") && !half.ends_with(b"\n"));
-    assert!(visitor.line().is_none());
+    assert!(client.line().is_none());
 }
 
 #[test]
 fn the_client_is_asked_during_a_call() {
-    let mut visitor = Visitor::meet("requests-to-client");
-    visitor.shake_hands();
-    visitor.call(CALL, "echo", &json!({}));
+    let mut client = ZooClient::meet("requests-to-client");
+    client.shake_hands();
+    client.call(CALL, "echo", &json!({}));
     let mut methods = Vec::new();
     while methods.len() < 4 {
-        let question = visitor.json();
+        let question = client.json();
         methods.push(question["method"].as_str().expect("a request").to_owned());
-        visitor.say(&json!({"jsonrpc": "2.0", "id": question["id"], "result": {}}));
+        client.say(&json!({"jsonrpc": "2.0", "id": question["id"], "result": {}}));
     }
     assert_eq!(methods, ["sampling/createMessage", "elicitation/create", "roots/list", "ping"]);
-    assert_eq!(visitor.answer(CALL)["result"]["content"][0]["text"], "the client answered 4 questions");
+    assert_eq!(client.answer(CALL)["result"]["content"][0]["text"], "the client answered 4 questions");
 }
 
 #[test]
 fn cancellation_is_handled_badly() {
-    let mut late = Visitor::meet("answers-after-cancel");
+    let mut late = ZooClient::meet("answers-after-cancel");
     late.shake_hands();
     late.call(CALL, "echo", &json!({}));
     late.notify("notifications/cancelled", &json!({"requestId": CALL}));
     assert_eq!(late.json()["id"], CALL);
 
-    let mut talker = Visitor::meet("progress-after-cancel");
+    let mut talker = ZooClient::meet("progress-after-cancel");
     talker.shake_hands();
     talker.call(CALL, "echo", &json!({"text": "x"}));
     talker.notify("notifications/cancelled", &json!({"requestId": CALL}));
@@ -226,13 +226,13 @@ fn cancellation_is_handled_badly() {
 #[test]
 fn a_busy_server_delays_even_pings() {
     for text in ["sleep", "burn"] {
-        let mut visitor = Visitor::meet("busy-not-hung 300");
-        visitor.shake_hands();
-        let start = visitor::now();
-        visitor.call(CALL, "echo", &json!({"text": text}));
-        visitor.request(PING, "ping", &json!({}));
-        assert_eq!(visitor.json()["id"], CALL);
+        let mut client = ZooClient::meet("busy-not-hung 300");
+        client.shake_hands();
+        let start = zoo_client::now();
+        client.call(CALL, "echo", &json!({"text": text}));
+        client.request(PING, "ping", &json!({}));
+        assert_eq!(client.json()["id"], CALL);
         assert!(start.elapsed().as_millis() >= 300);
-        assert_eq!(visitor.json()["id"], PING);
+        assert_eq!(client.json()["id"], PING);
     }
 }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::process::{Pid, Signal, kill_process_group};
 
-use crate::visitor::{Visitor, clear, marked, marker, signal, wait_until};
+use crate::zoo_client::{ZooClient, clear, marked, marker, signal, wait_until};
 
 /// A job's folder, which is removed at the end.
 struct Room(PathBuf);
@@ -19,10 +19,10 @@ impl Room {
         Self(folder)
     }
 
-    fn employ(&self, line: &str) -> Visitor {
-        let mut visitor = Visitor::employ(&self.0, &line.split_whitespace().collect::<Vec<_>>());
-        visitor.close_stdin();
-        visitor
+    fn employ(&self, line: &str) -> ZooClient {
+        let mut client = ZooClient::employ(&self.0, &line.split_whitespace().collect::<Vec<_>>());
+        client.close_stdin();
+        client
     }
 
     fn file(&self, name: &str) -> PathBuf {
@@ -40,8 +40,8 @@ impl Drop for Room {
     }
 }
 
-fn text(visitor: &Visitor) -> String {
-    visitor.line().map(|line| String::from_utf8_lossy(&line).into_owned()).unwrap_or_default()
+fn text(client: &ZooClient) -> String {
+    client.line().map(|line| String::from_utf8_lossy(&line).into_owned()).unwrap_or_default()
 }
 
 fn open(gate: &Path) {
@@ -63,7 +63,7 @@ fn codes_and_signals() {
 #[test]
 fn what_is_read_and_printed() {
     let room = Room::new("prints");
-    let mut reader = Visitor::employ(&room.0, &["reads-stdin"]);
+    let mut reader = ZooClient::employ(&room.0, &["reads-stdin"]);
     reader.say(&serde_json::json!({}));
     reader.close_stdin();
     assert_eq!(text(&reader), "3 bytes of stdin\n");
@@ -121,7 +121,7 @@ fn those_that_wait() {
     (0..3).for_each(|number| open(&room.file(&format!("step-{number}"))));
     assert!(job.end().success());
 
-    let (mut other, file) = (Visitor::meet("lingers"), room.file("pid"));
+    let (mut other, file) = (ZooClient::meet("lingers"), room.file("pid"));
     let mut survivor = room.employ(&format!("outlives-its-starter --pid-file {}", file.display()));
     assert_eq!(text(&survivor), "it lives\n");
     fs::write(&file, format!("{}\n", other.pid())).expect("the temporary folder can be written");

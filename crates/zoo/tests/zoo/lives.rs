@@ -6,17 +6,17 @@ use std::os::unix::process::ExitStatusExt;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::visitor::{Visitor, clear, introduction, marked, marker, signal, stat, wait_until};
+use crate::zoo_client::{ZooClient, clear, introduction, marked, marker, signal, stat, wait_until};
 
 /// Does the handshake, calls a tool, and returns how the faulty server ended unanswered.
 fn end_of_a_call(faulty_server: &str) -> (Option<i32>, String) {
-    let mut visitor = Visitor::meet(faulty_server);
-    visitor.shake_hands();
-    visitor.call(1, "echo", &json!({"text": "x"}));
-    let code = visitor.end().code();
-    let line = visitor.line().map(|line| String::from_utf8_lossy(&line).into_owned());
+    let mut client = ZooClient::meet(faulty_server);
+    client.shake_hands();
+    client.call(1, "echo", &json!({"text": "x"}));
+    let code = client.end().code();
+    let line = client.line().map(|line| String::from_utf8_lossy(&line).into_owned());
     assert!(line.is_none_or(|line| !line.ends_with('\n')), "{faulty_server} does not answer");
-    (code, visitor.last_words())
+    (code, client.last_words())
 }
 
 #[test]
@@ -35,19 +35,19 @@ fn deaths_in_a_call() {
 
 #[test]
 fn deaths_without_a_call() {
-    let mut early = Visitor::meet("dies-at-start 3");
+    let mut early = ZooClient::meet("dies-at-start 3");
     assert_eq!(early.end().code(), Some(3));
     assert_eq!(early.last_words().lines().count(), 1);
 
-    let mut idle = Visitor::meet("dies-idle 50");
+    let mut idle = ZooClient::meet("dies-idle 50");
     idle.shake_hands();
     assert_eq!(idle.end().code(), Some(1));
-    let mut left_alone = Visitor::meet("dies-idle 60000");
+    let mut left_alone = ZooClient::meet("dies-idle 60000");
     left_alone.shake_hands();
     left_alone.close_stdin();
     assert!(left_alone.end().success());
 
-    let mut polite = Visitor::meet("exits-zero-after-each-answer");
+    let mut polite = ZooClient::meet("exits-zero-after-each-answer");
     polite.shake_hands();
     assert_eq!(polite.call_text(1, "echo", &json!({"text": "x"})), "x");
     assert!(polite.end().success());
@@ -55,14 +55,14 @@ fn deaths_without_a_call() {
 
 #[test]
 fn starts_that_disappoint() {
-    let mut silent = Visitor::meet("silent-at-start");
+    let mut silent = ZooClient::meet("silent-at-start");
     silent.shake_silently();
     silent.close_stdin();
     assert!(silent.end().success());
     assert!(silent.line().is_none());
 
-    let start = crate::visitor::now();
-    let mut slow = Visitor::meet("slow-start 300");
+    let start = crate::zoo_client::now();
+    let mut slow = ZooClient::meet("slow-start 300");
     slow.shake_hands();
     assert!(start.elapsed().as_millis() >= 300);
     assert_eq!(slow.call_text(1, "echo", &json!({"text": "x"})), "x");
@@ -73,10 +73,10 @@ fn starts_are_counted_and_fail_after_the_first() {
     let file = std::env::temp_dir().join(marker("starts"));
     let path = file.to_str().expect("a plain path");
     let faulty_server = format!("restarts-broken --count-file {path} 1");
-    let mut first = Visitor::meet(&faulty_server);
+    let mut first = ZooClient::meet(&faulty_server);
     first.shake_hands();
     assert_eq!(first.call_text(1, "pid", &json!({})), first.pid().to_string());
-    let mut second = Visitor::meet(&faulty_server);
+    let mut second = ZooClient::meet(&faulty_server);
     assert_eq!(second.end().code(), Some(1));
     let counted = std::fs::read_to_string(&file).expect("the file is there");
     std::fs::remove_file(&file).expect("the file can be removed");
@@ -86,59 +86,59 @@ fn starts_are_counted_and_fail_after_the_first() {
 #[test]
 fn the_end_of_stdin_is_ignored() {
     for faulty_server in ["ignores-stdin-close", "ignores-everything"] {
-        let mut visitor = Visitor::meet(faulty_server);
-        visitor.shake_hands();
-        visitor.close_stdin();
+        let mut client = ZooClient::meet(faulty_server);
+        client.shake_hands();
+        client.close_stdin();
         // Asleep in its own wait, so it has seen the end.
         wait_until("the program has seen the end of stdin", || {
-            in_call(visitor.pid(), "nanosleep").then_some(())
+            in_call(client.pid(), "nanosleep").then_some(())
         });
-        assert!(!visitor.has_ended(), "{faulty_server}");
-        signal(visitor.pid(), Signal::TERM);
+        assert!(!client.has_ended(), "{faulty_server}");
+        signal(client.pid(), Signal::TERM);
         if faulty_server == "ignores-stdin-close" {
-            assert_eq!(visitor.end().signal(), Some(Signal::TERM.as_raw()));
+            assert_eq!(client.end().signal(), Some(Signal::TERM.as_raw()));
         } else {
-            [Signal::HUP, Signal::INT, Signal::QUIT].iter().for_each(|kind| signal(visitor.pid(), *kind));
-            assert!(!visitor.has_ended(), "{faulty_server}");
-            signal(visitor.pid(), Signal::KILL);
-            assert_eq!(visitor.end().signal(), Some(Signal::KILL.as_raw()));
+            [Signal::HUP, Signal::INT, Signal::QUIT].iter().for_each(|kind| signal(client.pid(), *kind));
+            assert!(!client.has_ended(), "{faulty_server}");
+            signal(client.pid(), Signal::KILL);
+            assert_eq!(client.end().signal(), Some(Signal::KILL.as_raw()));
         }
     }
 }
 
 #[test]
 fn an_interrupt_kills_at_the_next_line() {
-    let mut visitor = Visitor::meet("sigint-deaf");
-    visitor.shake_hands();
-    signal(visitor.pid(), Signal::INT);
-    wait_until("the signal is taken", || (!pending(visitor.pid(), Signal::INT)).then_some(()));
-    assert!(!visitor.has_ended());
-    visitor.request(1, "ping", &json!({}));
-    assert_eq!(visitor.end().code(), Some(1));
-    assert!(visitor.line().is_none(), "the line is lost");
-    assert!(visitor.last_words().contains("KeyboardInterrupt"));
+    let mut client = ZooClient::meet("sigint-deaf");
+    client.shake_hands();
+    signal(client.pid(), Signal::INT);
+    wait_until("the signal is taken", || (!pending(client.pid(), Signal::INT)).then_some(()));
+    assert!(!client.has_ended());
+    client.request(1, "ping", &json!({}));
+    assert_eq!(client.end().code(), Some(1));
+    assert!(client.line().is_none(), "the line is lost");
+    assert!(client.last_words().contains("KeyboardInterrupt"));
 }
 
 #[test]
 fn a_stopped_server_is_silent() {
-    let mut visitor = Visitor::meet("stopped");
-    visitor.shake_hands();
-    wait_until("the program is stopped", || (stat(visitor.pid(), 0) == "T").then_some(()));
-    signal(visitor.pid(), Signal::CONT);
-    assert_eq!(visitor.call_text(1, "echo", &json!({"text": "on"})), "on");
+    let mut client = ZooClient::meet("stopped");
+    client.shake_hands();
+    wait_until("the program is stopped", || (stat(client.pid(), 0) == "T").then_some(()));
+    signal(client.pid(), Signal::CONT);
+    assert_eq!(client.call_text(1, "echo", &json!({"text": "on"})), "on");
 }
 
 #[test]
 fn hanging_after_an_idle_while() {
     let file = std::env::temp_dir().join(marker("once"));
     let faulty_server = format!("hangs-idle 100 --once {}", file.to_str().expect("a plain path"));
-    let mut visitor = Visitor::meet(&faulty_server);
-    visitor.shake_hands();
+    let mut client = ZooClient::meet(&faulty_server);
+    client.shake_hands();
     wait_until("the program hangs", || file.exists().then_some(()));
-    visitor.request(1, "ping", &json!({}));
-    visitor.close_stdin();
-    assert!(!visitor.has_line() && !visitor.has_ended());
-    let mut second = Visitor::meet(&faulty_server);
+    client.request(1, "ping", &json!({}));
+    client.close_stdin();
+    assert!(!client.has_line() && !client.has_ended());
+    let mut second = ZooClient::meet(&faulty_server);
     second.shake_hands();
     assert_eq!(second.call_text(1, "echo", &json!({"text": "well"})), "well");
     std::fs::remove_file(&file).expect("the file can be removed");
@@ -146,43 +146,41 @@ fn hanging_after_an_idle_while() {
 
 #[test]
 fn pipes_are_closed_or_left_alone() {
-    let mut mute = Visitor::meet("closes-stdout");
+    let mut mute = ZooClient::meet("closes-stdout");
     mute.shake_hands();
     mute.call(1, "echo", &json!({}));
     assert!(mute.line().is_none() && !mute.has_ended());
     mute.close_stdin();
     assert!(mute.end().success());
 
-    let mut deaf = Visitor::meet("closes-stdin");
+    let mut deaf = ZooClient::meet("closes-stdin");
     deaf.shake_hands();
     assert_eq!(deaf.call_text(1, "echo", &json!({"text": "x"})), "x");
     assert!(deaf.writing_fails() && !deaf.has_ended());
 
     for (faulty_server, answers) in [("never-reads-stdin", 0), ("stops-reading-after 2", 2)] {
-        let mut visitor = Visitor::meet(faulty_server);
+        let mut client = ZooClient::meet(faulty_server);
         for id in 0..4 {
-            visitor.request(id, "ping", &json!({}));
+            client.request(id, "ping", &json!({}));
         }
         for id in 0..answers {
-            assert_eq!(visitor.json()["id"], id, "{faulty_server}");
+            assert_eq!(client.json()["id"], id, "{faulty_server}");
         }
-        wait_until("the program does not read any more", || {
-            in_call(visitor.pid(), "nanosleep").then_some(())
-        });
-        assert!(!visitor.has_line() && !visitor.has_ended(), "{faulty_server}");
+        wait_until("the program does not read any more", || in_call(client.pid(), "nanosleep").then_some(()));
+        assert!(!client.has_line() && !client.has_ended(), "{faulty_server}");
     }
 }
 
 #[test]
 fn a_child_steals_a_line() {
-    let mut visitor = Visitor::meet("stdin-thief");
-    visitor.shake_hands();
-    visitor.call(1, "echo", &json!({"text": "x"}));
-    wait_until("the child runs", || children(visitor.pid()).first().copied());
-    visitor.request(2, "ping", &json!({}));
-    assert_eq!(visitor.json()["id"], 1);
-    visitor.request(3, "ping", &json!({}));
-    assert_eq!(visitor.json()["id"], 3, "the ping before was stolen");
+    let mut client = ZooClient::meet("stdin-thief");
+    client.shake_hands();
+    client.call(1, "echo", &json!({"text": "x"}));
+    wait_until("the child runs", || children(client.pid()).first().copied());
+    client.request(2, "ping", &json!({}));
+    assert_eq!(client.json()["id"], 1);
+    client.request(3, "ping", &json!({}));
+    assert_eq!(client.json()["id"], 3, "the ping before was stolen");
 }
 
 #[test]
@@ -196,11 +194,11 @@ fn something_is_left_behind() {
         ("leaves-daemon-empty-env", 1, true, false, true),
     ] {
         let marker = marker(faulty_server);
-        let mut visitor = Visitor::meet_with(&[faulty_server, "--marker", &marker]);
-        visitor.shake_hands();
-        let session = stat(visitor.pid(), SESSION);
-        visitor.close_stdin();
-        assert!(visitor.end().success(), "{faulty_server}");
+        let mut client = ZooClient::meet_with(&[faulty_server, "--marker", &marker]);
+        client.shake_hands();
+        let session = stat(client.pid(), SESSION);
+        client.close_stdin();
+        assert!(client.end().success(), "{faulty_server}");
         // Between fork and exec a child still has its parent's words and session.
         let left = wait_until("those left behind are all there, each in a session of its own", || {
             let left = marked("lingers", &marker);
@@ -221,10 +219,10 @@ fn something_is_left_behind() {
 #[test]
 fn new_sessions_are_forked_again_and_again() {
     let marker = marker("forks");
-    let mut visitor = Visitor::meet_with(&["forks-forever", "--marker", &marker]);
-    visitor.shake_hands();
-    visitor.close_stdin();
-    assert!(visitor.end().success());
+    let mut client = ZooClient::meet_with(&["forks-forever", "--marker", &marker]);
+    client.shake_hands();
+    client.close_stdin();
+    assert!(client.end().success());
     let mut seen = BTreeSet::new();
     wait_until("generation after generation is seen", || {
         seen.extend(marked("hops", &marker));
@@ -261,7 +259,7 @@ fn children(pid: u32) -> Vec<u32> {
     text.split_whitespace().filter_map(|child| child.parse().ok()).collect()
 }
 
-impl Visitor {
+impl ZooClient {
     fn shake_silently(&mut self) {
         self.request(0, "initialize", &introduction());
         self.notify("notifications/initialized", &Value::Null);
@@ -270,22 +268,22 @@ impl Visitor {
 
 #[test]
 fn a_line_that_is_no_message_is_the_end() {
-    let mut visitor = Visitor::meet("dies-on-garbage");
-    visitor.shake_hands();
-    assert_eq!(visitor.call_text(1, "echo", &json!({"text": "hello"})), "hello");
-    visitor.say(&json!("no message"));
-    assert_eq!(visitor.end().code(), Some(1));
-    assert!(visitor.last_words().contains("JSONDecodeError"));
+    let mut client = ZooClient::meet("dies-on-garbage");
+    client.shake_hands();
+    assert_eq!(client.call_text(1, "echo", &json!({"text": "hello"})), "hello");
+    client.say(&json!("no message"));
+    assert_eq!(client.end().code(), Some(1));
+    assert!(client.last_words().contains("JSONDecodeError"));
 }
 
 #[test]
 fn tools_that_are_none_are_listed() {
-    let mut visitor = Visitor::meet("faulty-tools");
-    visitor.shake_hands();
-    visitor.request(1, "tools/list", &json!({}));
-    let tools = visitor.answer(1)["result"]["tools"].take();
+    let mut client = ZooClient::meet("faulty-tools");
+    client.shake_hands();
+    client.request(1, "tools/list", &json!({}));
+    let tools = client.answer(1)["result"]["tools"].take();
     assert_eq!((&tools[0]["name"], &tools[1]["name"]), (&json!("twice"), &json!("twice")));
     assert!(tools[2].get("inputSchema").is_none(), "{tools}");
-    visitor.close_stdin();
-    assert!(visitor.end().success());
+    client.close_stdin();
+    assert!(client.end().success());
 }

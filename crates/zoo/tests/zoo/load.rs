@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::json;
 use unhang_zoo::load::{LoadPlan, LoadRoute, measure};
 
-use crate::visitor::{Visitor, marked, marker, program};
+use crate::zoo_client::{ZooClient, marked, marker, program};
 
 const SMALLEST: LoadPlan = LoadPlan {
     rounds: 1,
@@ -88,14 +88,14 @@ fn what_a_way_leaves_behind_is_ended() {
 
 #[test]
 fn the_fast_server_answers_what_it_is_asked() {
-    let mut visitor = Visitor::meet("echoes");
-    visitor.shake_hands();
+    let mut client = ZooClient::meet("echoes");
+    client.shake_hands();
     // The sizes come back, however often and in whatever order they are asked for.
     for (id, bytes) in [(1, 10), (2, 300_000), (3, 10), (4, 0)] {
-        assert_eq!(visitor.call_text(id, "echo", &json!({"bytes": bytes})).len(), bytes);
+        assert_eq!(client.call_text(id, "echo", &json!({"bytes": bytes})).len(), bytes);
     }
-    visitor.request(5, "no/such", &json!({}));
-    assert_eq!(visitor.answer(5)["error"]["code"], -32601);
-    visitor.close_stdin();
-    assert!(visitor.end().success());
+    client.request(5, "no/such", &json!({}));
+    assert_eq!(client.answer(5)["error"]["code"], -32601);
+    client.close_stdin();
+    assert!(client.end().success());
 }

@@ -11,8 +11,8 @@ mod remotes;
 mod slow;
 mod tasks;
 mod tee;
-mod visitor;
 mod web;
+mod zoo_client;
 
 /// A vice that no test shows may have got lost; one that no end-to-end test meets is of no use.
 #[test]
@@ -25,7 +25,7 @@ fn every_program_is_met_by_a_test_from_outside() {
     };
     for faulty_server in unhang_zoo::faulty_servers() {
         assert!(meets(&end_to_end, faulty_server.name), "no end-to-end test meets {}", faulty_server.name);
-        // What a client sees depends on whom it visits, so it is met there alone.
+        // A faulty client shows its faults only against a server, so only the end-to-end tests run it.
         let shown = faulty_server.kind == unhang_zoo::ProgramKind::Client || meets(&own, faulty_server.name);
         assert!(shown, "no test of the zoo shows the vice of {}", faulty_server.name);
     }
@@ -61,19 +61,19 @@ fn wrong_arguments_are_usage_errors() {
         "leaves-behind --marker x",
         "auth-server --vice none",
     ] {
-        let mut visitor = visitor::Visitor::meet(line);
-        assert_eq!(visitor.end().code(), Some(2), "{line}");
-        assert_eq!(visitor.last_words().lines().count(), 1, "{line}");
-        assert!(visitor.line().is_none(), "{line}");
+        let mut client = zoo_client::ZooClient::meet(line);
+        assert_eq!(client.end().code(), Some(2), "{line}");
+        assert_eq!(client.last_words().lines().count(), 1, "{line}");
+        assert!(client.line().is_none(), "{line}");
     }
 }
 
 #[test]
 fn the_list_and_the_page_are_shown() {
     for flag in ["--list", "--page"] {
-        let mut visitor = visitor::Visitor::meet(flag);
-        assert!(visitor.end().success());
-        let text: Vec<u8> = std::iter::from_fn(|| visitor.line()).flatten().collect();
+        let mut client = zoo_client::ZooClient::meet(flag);
+        assert!(client.end().success());
+        let text: Vec<u8> = std::iter::from_fn(|| client.line()).flatten().collect();
         let text = String::from_utf8(text).expect("it is text");
         for faulty_server in unhang_zoo::faulty_servers() {
             assert!(text.contains(faulty_server.name), "{flag} lacks {}", faulty_server.name);
@@ -84,9 +84,9 @@ fn the_list_and_the_page_are_shown() {
 #[test]
 fn the_program_itself_lists_what_there_is() {
     let printed = |words: &[&str]| {
-        let mut visitor = visitor::Visitor::of_the_program(words);
-        let code = visitor.end().code();
-        let text: Vec<u8> = std::iter::from_fn(|| visitor.line()).flatten().collect();
+        let mut client = zoo_client::ZooClient::of_the_program(words);
+        let code = client.end().code();
+        let text: Vec<u8> = std::iter::from_fn(|| client.line()).flatten().collect();
         (code, String::from_utf8(text).expect("text"))
     };
     let list = printed(&["zoo", "--list"]);

@@ -5,20 +5,20 @@ use std::net::TcpStream;
 
 use serde_json::{Value, json};
 
-use crate::visitor::{PATIENCE, Visitor};
+use crate::zoo_client::{PATIENCE, ZooClient};
 
 /// An authorization server and its URL without the path.
 struct Remote {
-    visitor: Visitor,
+    client: ZooClient,
     base: String,
 }
 
 impl Remote {
     fn meet(habits: &str) -> Self {
-        let visitor = Visitor::meet(&format!("auth-server {habits}"));
-        let line = String::from_utf8(visitor.line().expect("its URL")).expect("text");
+        let client = ZooClient::meet(&format!("auth-server {habits}"));
+        let line = String::from_utf8(client.line().expect("its URL")).expect("text");
         let base = line.trim_end().strip_suffix("/mcp").expect("its MCP server").to_owned();
-        Self { visitor, base }
+        Self { client, base }
     }
 
     /// Sends a request and returns head and body, as far as they come until the limit.
@@ -46,8 +46,8 @@ impl Remote {
     }
 
     fn end(mut self) {
-        self.visitor.close_stdin();
-        assert!(self.visitor.end().success());
+        self.client.close_stdin();
+        assert!(self.client.end().success());
     }
 }
 

@@ -7,7 +7,7 @@ use std::process::Child;
 use rustix::process::Signal;
 use serde_json::json;
 
-use crate::visitor::{Visitor, clear, marked, marker, program, signal, start, wait_until};
+use crate::zoo_client::{ZooClient, clear, marked, marker, program, signal, start, wait_until};
 
 /// The two files of one tee, removed at the end.
 struct Copies {
@@ -65,11 +65,11 @@ fn large_binary_data_passes_unchanged() {
 #[test]
 fn a_session_passes_unchanged_and_the_code_is_handed_on() {
     let copies = Copies::new("session");
-    let mut visitor = Visitor::meet_with(&copies.arguments(&[program(), "zoo", "well-behaved"]));
-    visitor.shake_hands();
-    assert_eq!(visitor.call_text(1, "big", &json!({"bytes": 300_000})).len(), 300_000);
-    visitor.call(2, "die", &json!({"code": 42}));
-    assert_eq!(visitor.end().code(), Some(42), "although stdin is still open");
+    let mut client = ZooClient::meet_with(&copies.arguments(&[program(), "zoo", "well-behaved"]));
+    client.shake_hands();
+    assert_eq!(client.call_text(1, "big", &json!({"bytes": 300_000})).len(), 300_000);
+    client.call(2, "die", &json!({"code": 42}));
+    assert_eq!(client.end().code(), Some(42), "although stdin is still open");
     let (from_client, from_server) = copies.read();
     assert_eq!(from_client.split(|byte| *byte == b'\n').count(), 5);
     assert_eq!(from_server.split(|byte| *byte == b'\n').count(), 3);
@@ -80,10 +80,10 @@ fn output_before_death_arrives_although_a_grandchild_holds_the_pipe() {
     let copies = Copies::new("holder");
     let marker = marker("tee-holder");
     let command = [program(), "zoo", "leaves-grandchild", "--marker", &marker];
-    let mut visitor = Visitor::meet_with(&copies.arguments(&command));
-    visitor.shake_hands();
-    visitor.close_stdin();
-    assert!(visitor.end().success());
+    let mut client = ZooClient::meet_with(&copies.arguments(&command));
+    client.shake_hands();
+    client.close_stdin();
+    assert!(client.end().success());
     wait_until("the grandchild", || (marked("lingers", &marker).len() == 1).then_some(()));
     clear(&marker);
 }
@@ -106,11 +106,11 @@ fn a_slow_reader_loses_nothing() {
 fn a_terminated_tee_takes_its_command_along() {
     let copies = Copies::new("terminated");
     let marker = marker("tee-terminated");
-    let mut visitor =
-        Visitor::meet_with(&copies.arguments(&[program(), "zoo", "lingers", "--marker", &marker]));
-    let is_command = |pid: &u32| *pid != visitor.pid();
+    let mut client =
+        ZooClient::meet_with(&copies.arguments(&[program(), "zoo", "lingers", "--marker", &marker]));
+    let is_command = |pid: &u32| *pid != client.pid();
     wait_until("the command runs", || marked("lingers", &marker).into_iter().find(is_command));
-    signal(visitor.pid(), Signal::TERM);
-    visitor.end();
+    signal(client.pid(), Signal::TERM);
+    client.end();
     wait_until("the command is gone", || marked("lingers", &marker).is_empty().then_some(()));
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::visitor::{PATIENCE, Visitor};
+use crate::zoo_client::{PATIENCE, ZooClient};
 
 /// How long nothing has to come before that is silence.
 const SILENCE: Duration = Duration::from_millis(500);
@@ -38,7 +38,7 @@ impl Seen {
 
 /// A server, and the header that names the session with it.
 struct Web {
-    visitor: Visitor,
+    client: ZooClient,
     address: String,
     path: String,
     session: String,
@@ -46,12 +46,12 @@ struct Web {
 
 impl Web {
     fn meet(line: &str) -> Self {
-        let visitor = Visitor::meet(line);
-        let url = String::from_utf8(visitor.line().expect("its URL")).expect("text");
+        let client = ZooClient::meet(line);
+        let url = String::from_utf8(client.line().expect("its URL")).expect("text");
         let (address, path) =
             url.trim().strip_prefix("http://").and_then(|rest| rest.split_once('/')).expect("a URL");
         let (address, path) = (address.to_owned(), format!("/{path}"));
-        Self { visitor, address, path, session: String::new() }
+        Self { client, address, path, session: String::new() }
     }
 
     /// The same with a session.
@@ -108,8 +108,8 @@ impl Web {
     }
 
     fn leave(mut self) {
-        self.visitor.close_stdin();
-        assert!(self.visitor.end().success(), "it ends with its stdin");
+        self.client.close_stdin();
+        assert!(self.client.end().success(), "it ends with its stdin");
     }
 }
 

@@ -67,7 +67,7 @@ pub(crate) fn inspector(bench: &CaseContext, case_folder: &CaseFolder) -> Result
         let command = window(bench, case_folder);
         let requests = requests(bench, case_folder)?;
         for era in ["legacy", "modern"] {
-            inspector::visit_gateway(
+            inspector::send_through_gateway(
                 bench,
                 case_folder,
                 ("http", ClientTransport::Url(&gateway.url), era),
@@ -75,7 +75,12 @@ pub(crate) fn inspector(bench: &CaseContext, case_folder: &CaseFolder) -> Result
             )?;
             // Each of these is a window of its own, which has to start: one request of each kind will do.
             let way = ClientTransport::Command(&command);
-            inspector::visit_gateway(bench, case_folder, ("stdio", way, era), &requests[..ONE_OF_EACH_KIND])?;
+            inspector::send_through_gateway(
+                bench,
+                case_folder,
+                ("stdio", way, era),
+                &requests[..ONE_OF_EACH_KIND],
+            )?;
         }
         Ok(())
     })

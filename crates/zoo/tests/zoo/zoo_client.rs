@@ -1,4 +1,4 @@
-//! A visitor of the zoo: starts one faulty server, talks to it through pipes, and never waits without a limit.
+//! A client of the zoo: starts one faulty server, talks to it through pipes, and never waits without a limit.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::process::CommandExt;
@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 /// How long a test waits for anything; generous, because the machine may be busy.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
-pub(crate) struct Visitor {
+pub(crate) struct ZooClient {
     child: Child,
     stdin: Option<ChildStdin>,
     lines: Receiver<Vec<u8>>,
@@ -23,7 +23,7 @@ pub(crate) struct Visitor {
     stderr_reader: Option<JoinHandle<()>>,
 }
 
-impl Visitor {
+impl ZooClient {
     /// Starts a faulty server; `line` is its name and arguments.
     pub(crate) fn meet(line: &str) -> Self {
         Self::meet_with(&line.split_whitespace().collect::<Vec<_>>())
@@ -171,7 +171,7 @@ impl Visitor {
     }
 }
 
-impl Drop for Visitor {
+impl Drop for ZooClient {
     #[expect(clippy::disallowed_methods, reason = "a killed child ends at once")]
     fn drop(&mut self) {
         let _ = self.child.kill();
@@ -185,7 +185,7 @@ pub(crate) fn now() -> Instant {
 }
 
 pub(crate) fn introduction() -> Value {
-    json!({"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "visitor", "version": "1"}})
+    json!({"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "client", "version": "1"}})
 }
 
 pub(crate) fn start(args: &[&str]) -> Child {
