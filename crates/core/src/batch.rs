@@ -79,4 +79,24 @@ mod tests {
         let batch = batches.open(1);
         assert_eq!(batches.settle(batch, None), None);
     }
+
+    #[test]
+    fn batches_are_apart_and_open_until_their_last_answer() {
+        let mut batches = Batches::default();
+        let (one, other) = (batches.open(2), batches.open(2));
+        assert_ne!(one, other);
+        assert!(batches.is_open(one) && batches.is_open(other) && !batches.is_open(other + 1));
+        assert_eq!(batches.cost(), 0, "no answer waits");
+        for (batch, answer, sent, cost, are_open) in [
+            (one, Some("12"), None, 3, (true, true)),
+            (other, Some("345"), None, 7, (true, true)),
+            (one, None, Some("[12]"), 4, (false, true)),
+            (other, Some("6"), Some("[345,6]"), 0, (false, false)),
+        ] {
+            let whole = batches.settle(batch, answer.map(str::as_bytes));
+            assert_eq!(whole.as_deref(), sent.map(str::as_bytes), "{batch} {answer:?}");
+            assert_eq!(batches.cost(), cost, "the bytes of both that wait, after {answer:?} in {batch}");
+            assert_eq!((batches.is_open(one), batches.is_open(other)), are_open, "{batch} {answer:?}");
+        }
+    }
 }

@@ -211,4 +211,35 @@ mod tests {
             (0..20).map(|seed| Breaker::new(&Limits::default(), seed).delay()).collect();
         assert!(pauses.len() > 5, "{pauses:?}");
     }
+
+    #[test]
+    fn an_abandoned_trial_changes_nothing_if_there_is_none() {
+        let mut breaker = breaker();
+        breaker.trial_abandoned(at(1));
+        assert_eq!((breaker.phase(at(1)), breaker.ask(at(1))), (BreakerPhase::Closed, BreakerVerdict::Pass));
+        for failures in 1..=5 {
+            breaker.failed(at(1));
+            assert_eq!((breaker.failures(), breaker.is_open()), (failures, failures == 5));
+        }
+        breaker.trial_abandoned(at(2));
+        assert_eq!(breaker.ask(at(2)), BreakerVerdict::Refuse(at(29)), "it is still open");
+        assert_eq!(breaker.ask(at(31)), BreakerVerdict::Trial);
+        assert!(!breaker.is_open(), "the trial may start a server");
+    }
+
+    #[test]
+    fn the_pauses_of_one_guard_are_spread_over_the_whole_last_quarter() {
+        for seed in 0..40 {
+            let mut breaker = Breaker::new(&Limits::default(), seed);
+            let full = Limits::default().restart_delay;
+            let pauses: BTreeSet<Duration> = (0..200).map(|_| breaker.delay()).collect();
+            let (least, most) = (full.mul_f64(0.75), full);
+            assert!(pauses.len() > 150, "seed {seed}: {} of 200 differ", pauses.len());
+            assert!(
+                pauses.first().is_some_and(|pause| (least..full.mul_f64(0.77)).contains(pause)),
+                "{seed}"
+            );
+            assert!(pauses.last().is_some_and(|pause| (full.mul_f64(0.98)..=most).contains(pause)), "{seed}");
+        }
+    }
 }

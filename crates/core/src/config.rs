@@ -198,3 +198,56 @@ pub const TURN_PATIENCE: Duration = Duration::from_secs(10);
 pub const MESSAGES_WAITING: usize = 256;
 /// How long a client over HTTP may read nothing of what is sent to it before its connection is closed.
 pub const DEAF_PATIENCE: Duration = Duration::from_secs(60);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_and_long_times_have_the_values_that_people_are_told() {
+        const HOUR: u64 = 3600;
+        for (name, value, expect) in [
+            ("MAX_MESSAGE", MAX_MESSAGE, 67_108_864),
+            ("QUEUE_BYTES", QUEUE_BYTES, 16_777_216),
+            ("STDERR_TAIL", STDERR_TAIL, 65_536),
+            ("STDERR_LOG", usize::try_from(STDERR_LOG).expect("a size"), 10_485_760),
+            ("RETRY_BYTES", RETRY_BYTES, 65_536),
+            ("LARGE_ARGUMENTS", LARGE_ARGUMENTS, 65_536),
+            ("OAUTH_ANSWER_BYTES", OAUTH_ANSWER_BYTES, 1_048_576),
+            ("MESSAGE_MEMORY", MESSAGE_MEMORY, 134_217_728),
+            ("SMALL_MESSAGE", SMALL_MESSAGE, 16_384),
+            ("LARGE_MESSAGE", LARGE_MESSAGE, 1_048_576),
+            ("REQUESTS_OF_ONE", REQUESTS_OF_ONE, 2048),
+            ("SESSIONS_OF_ONE", SESSIONS_OF_ONE, 5000),
+        ] {
+            assert_eq!(value, expect, "{name}");
+        }
+        for (name, value, seconds) in [
+            ("CALL_TIMEOUT", CALL_TIMEOUT, 300),
+            ("JOB_TIMEOUT", JOB_TIMEOUT, 2 * HOUR),
+            ("SESSION_IDLE", SESSION_IDLE, HOUR / 2),
+            ("KEYS_KEPT", KEYS_KEPT, HOUR),
+        ] {
+            assert_eq!(value.as_secs(), seconds, "{name}");
+        }
+    }
+
+    #[test]
+    fn limits_that_depend_on_each_other_fit() {
+        assert_eq!(SMALL_MESSAGE * MAX_CONNECTIONS, 64 << 20, "as the docs of `SMALL_MESSAGE` say");
+        for (name, smaller, larger) in [
+            ("the room for a body", ROOM_PATIENCE + TURN_PATIENCE, BODY_PATIENCE),
+            ("a promotion without a clock", PROMOTE_AFTER, CALL_TIMEOUT),
+            ("a job", CALL_TIMEOUT, JOB_TIMEOUT),
+            ("a retry", RETRY_LEAST, RETRY_MOST),
+            ("a restart", RESTART_DELAY, RESTART_DELAY_MAX),
+            ("the last answers", FLUSH_LIMIT, FLUSH_PAUSE),
+            ("a pause in the last answers", FLUSH_PAUSE, EXIT_LIMIT),
+            ("the end of all servers", DISPOSE_LIMIT, EXIT_LIMIT),
+        ] {
+            assert!(smaller < larger, "{name}");
+        }
+        let sizes = [SMALL_MESSAGE, LARGE_MESSAGE, MAX_MESSAGE, MESSAGE_MEMORY];
+        assert!(sizes.is_sorted_by(|smaller, larger| smaller < larger));
+    }
+}

@@ -28,4 +28,15 @@ mod tests {
         assert_ne!(of(&[b"ab", b"c"]), of(&[b"a", b"bc"]));
         assert_ne!(of(&[b"ab"]), of(&[b"ab", b""]));
     }
+
+    #[test]
+    fn a_digest_is_the_same_in_every_run_and_a_shorter_one_is_its_beginning() {
+        // Computed with `printf '\0\0\0\0\0\0\0\2ab\0\0\0\0\0\0\0\1c' | sha256sum`.
+        let whole = digest::<32>([b"ab".as_slice(), b"c"]);
+        assert_eq!(
+            data_encoding::HEXLOWER.encode(&whole),
+            "601d5476e2ccfe2c87a2bba7a322659734a05749d5b5aa781f513e4912db0d5f"
+        );
+        assert_eq!(digest::<8>([b"ab".as_slice(), b"c"]), whole[..8]);
+    }
 }

@@ -351,4 +351,182 @@ mod tests {
             assert!(!told.fault().data().to_string().contains("alice"));
         }
     }
+
+    fn of_server(error: &str) -> ServerError {
+        ServerError::read("s", "tools/call", error)
+    }
+
+    fn unfinished(what: Background, doing: Option<&str>, limit: Duration) -> UnfinishedCall {
+        let (server, tool, job) = ("s".to_owned(), "build".to_owned(), "j-1".to_owned());
+        UnfinishedCall { server, tool, job, what, limit, doing: doing.map(str::to_owned) }
+    }
+
+    #[test]
+    fn each_error_has_an_exit_code_a_kind_and_data() {
+        let limit = Duration::from_micros(2_500_999);
+        let running = |limit| Error::Unfinished(Box::new(unfinished(Background::OurTask, None, limit)));
+        let unfinished_data = |limit: u64| {
+            serde_json::json!({ "origin": "unhang", "kind": "deadline", "server": "s", "tool": "build",
+                "job_id": "j-1", "limitMs": limit })
+        };
+        let server = |error: &str| Error::Server(Box::new(of_server(error)));
+        let failure = Failure { server: "s".to_owned(), ..Failure::ended() };
+        let failure_data = failure.fault().data();
+        let (name, hint) = ("tmie".to_owned(), "; did you mean `time`?".to_owned());
+        let (tool, reason) = ("build".to_owned(), "it is a list".to_owned());
+        let nothing = serde_json::json!({});
+        for (error, code, kind, data, text) in [
+            (
+                server(r#"{"code":-5,"message":"no"}"#),
+                exit::FAILED,
+                "server_error",
+                serde_json::json!({ "origin": "server", "server": "s", "method": "tools/call", "code": -5 }),
+                "`s` refused `tools/call`: no (error -5)",
+            ),
+            (
+                server(r#"{"code":7,"message":"no","data":{"a":[1.50]}}"#),
+                exit::FAILED,
+                "server_error",
+                serde_json::json!({ "origin": "server", "server": "s", "method": "tools/call", "code": 7,
+                    "data": { "a": [1.5] } }),
+                "`s` refused `tools/call`: no (error 7)",
+            ),
+            (
+                failure.into(),
+                exit::FAILED,
+                "shutting_down",
+                failure_data,
+                "the connection has ended; connect again",
+            ),
+            (
+                running(limit),
+                exit::DEADLINE,
+                "deadline",
+                unfinished_data(2500),
+                "`build` of `s` runs as job j-1 and had not ended within 2.5s",
+            ),
+            (
+                Error::NoSuchServer { name, hint },
+                exit::NOT_FOUND,
+                "no_such_server",
+                nothing.clone(),
+                "there is no server `tmie`; did you mean `time`?",
+            ),
+            (
+                Error::InvalidArguments { tool, reason },
+                exit::USAGE,
+                "invalid_arguments",
+                nothing.clone(),
+                "the arguments of `build` are not a JSON object: it is a list",
+            ),
+            (
+                Error::Disposed,
+                exit::FAILED,
+                "disposed",
+                nothing,
+                "the MCP service is not available: it was disposed of",
+            ),
+        ] {
+            assert_eq!((error.exit_code(), error.kind(), error.to_string().as_str()), (code, kind, text));
+            assert_eq!(error.data(), data, "{text}");
+            let unquoted = error.unquoted();
+            assert_eq!((unquoted.kind(), unquoted.to_string().as_str()), (kind, text), "it quotes nothing");
+        }
+        assert_eq!(running(Duration::MAX).data(), unfinished_data(u64::MAX));
+    }
+
+    #[test]
+    fn each_kind_of_failure_has_its_exit_code() {
+        for (kind, code) in [
+            (FaultKind::Deadline, exit::DEADLINE),
+            (FaultKind::ServerExited, exit::UNREACHABLE),
+            (FaultKind::StartFailed, exit::UNREACHABLE),
+            (FaultKind::BreakerOpen, exit::UNREACHABLE),
+            (FaultKind::Overloaded, exit::UNREACHABLE),
+            (FaultKind::TooLarge, exit::PROTOCOL),
+            (FaultKind::BadResponse, exit::PROTOCOL),
+            (FaultKind::ShuttingDown, exit::FAILED),
+            (FaultKind::Cancelled, exit::FAILED),
+            (FaultKind::InvalidParams, exit::FAILED),
+        ] {
+            let error = Error::from(failed(kind, "wait"));
+            assert_eq!((error.exit_code(), error.kind()), (code, kind.word()));
+        }
+    }
+
+    #[test]
+    fn a_server_error_is_told_as_the_server_wrote_it() {
+        for (error, code, json) in [
+            (r#"{"code":-32602,"message":"no"}"#, -32602, r#"{"code":-32602,"message":"no"}"#),
+            (
+                r#"{ "message": "a \"b\"", "code": 1, "data": {"x": 1.0}, "more": 2 }"#,
+                1,
+                r#"{"code":1,"message":"a \"b\"","data":{"x": 1.0}}"#,
+            ),
+            (r#"{"code":18446744073709551616,"message":"n"}"#, 0, r#"{"code":0,"message":"n"}"#),
+            ("[1]", 0, r#"{"code":0,"message":"[1]"}"#),
+        ] {
+            let read = of_server(error);
+            assert_eq!((read.code, read.to_json().as_str()), (code, json), "{error}");
+        }
+        let deep = format!("{}1{}", "[".repeat(200), "]".repeat(200));
+        let error = of_server(&format!(r#"{{"code":1,"message":"n","data":{deep}}}"#));
+        let data = Error::Server(Box::new(error)).data();
+        assert_eq!(data["data"], deep, "what is nested too deeply stays text");
+    }
+
+    #[test]
+    fn work_in_the_background_is_called_a_job_unless_it_is_anothers_task() {
+        let limit = Duration::from_secs(60);
+        for (what, word) in [
+            (Background::Command("job_result".to_owned()), "job"),
+            (Background::Call("job_result".to_owned()), "job"),
+            (Background::OurTask, "job"),
+            (Background::CancelledTask, "task"),
+        ] {
+            let call = unfinished(what, None, limit);
+            assert_eq!(
+                call.to_string(),
+                format!("`build` of `s` runs as {word} j-1 and had not ended within 1m")
+            );
+        }
+        let call = unfinished(Background::OurTask, Some("3 of 7 files"), limit);
+        assert_eq!(call.running(), "`build` of `s` runs as job j-1 (3 of 7 files)");
+    }
+
+    #[test]
+    fn the_fault_of_a_failure_has_all_that_the_failure_knows() {
+        let failure = Failure {
+            server: "s".to_owned(),
+            method: Some("tools/call".to_owned()),
+            elapsed: Duration::from_millis(7),
+            limit: Some(Duration::from_millis(5)),
+            retry_after: Some(Duration::from_millis(3)),
+            exit: Some("exit code 1".to_owned()),
+            ..failed(FaultKind::Deadline, "wait")
+        };
+        let words = ["the account of alice"];
+        let expect = serde_json::json!({
+            "origin": "unhang", "kind": "deadline", "server": "s", "method": "tools/call", "elapsedMs": 7, "limitMs": 5,
+            "retryAfterMs": 3, "exit": "exit code 1", "stderrTail": words, "junk": words, "hint": "wait",
+        });
+        assert_eq!((failure.fault().data(), failure.to_string().as_str()), (expect, "`s` ended; wait"));
+        let error = Error::from(failure).unquoted();
+        assert_eq!(error.data()["junk"], serde_json::json!([]), "others are told nothing of it");
+    }
+
+    #[test]
+    fn advice_of_ours_stays_if_the_server_wrote_no_junk() {
+        for (junk, hint, expect) in [
+            (false, BAD_RESPONSE_HINT, BAD_RESPONSE_HINT),
+            (true, "wait", "wait"),
+            (true, BAD_RESPONSE_HINT, "this is a fault of the server; the gateway's log has its output"),
+        ] {
+            let mut failure = failed(FaultKind::BadResponse, hint);
+            if !junk {
+                failure.evidence.junk.clear();
+            }
+            assert_eq!(failure.unquoted().hint, expect, "{junk} {hint}");
+        }
+    }
 }

@@ -360,4 +360,103 @@ mod tests {
         assert_eq!(value(fault().response_to_raw(Some("1.5")))["id"], 1.5);
         assert!(!fault().response_to_raw(Some("[1,\r2]")).contains(&b'\r'), "on one line");
     }
+
+    #[test]
+    fn each_kind_has_its_code_and_its_word() {
+        for (kind, code, word) in [
+            (FaultKind::Deadline, -31001, "deadline"),
+            (FaultKind::ServerExited, -31002, "server_exited"),
+            (FaultKind::StartFailed, -31003, "start_failed"),
+            (FaultKind::BreakerOpen, -31004, "breaker_open"),
+            (FaultKind::Overloaded, -31005, "overloaded"),
+            (FaultKind::TooLarge, -31006, "too_large"),
+            (FaultKind::BadResponse, -31007, "bad_response"),
+            (FaultKind::ShuttingDown, -31008, "shutting_down"),
+            (FaultKind::Cancelled, -31009, "cancelled"),
+            (FaultKind::ParseError, -32700, "parse_error"),
+            (FaultKind::InvalidRequest, -32600, "invalid_request"),
+            (FaultKind::MethodNotFound, -32601, "method_not_found"),
+            (FaultKind::InvalidParams, -32602, "invalid_params"),
+            (FaultKind::HeaderMismatch, -32020, "header_mismatch"),
+        ] {
+            assert_eq!((kind.code(), kind.word()), (code, word));
+        }
+    }
+
+    #[test]
+    fn the_data_of_a_fault_has_all_members_and_leaves_out_what_is_not_known() {
+        let mut fault = fault();
+        fault.evidence.junk = vec!["Listening".into()];
+        let mut expect = serde_json::json!({
+            "origin": "unhang", "kind": "server_exited", "server": "time", "method": "tools/call", "elapsedMs": 20,
+            "exit": "exit code 1", "stderrTail": ["Traceback", "KeyError: 'x'"], "junk": ["Listening"],
+            "hint": "see its stderr",
+        });
+        assert_eq!(fault.data(), expect);
+        fault.limit = Some(Duration::from_micros(1_999));
+        fault.retry_after = Some(Duration::MAX);
+        expect["limitMs"] = 1.into();
+        expect["retryAfterMs"] = u64::MAX.into();
+        assert_eq!(fault.data(), expect, "whole milliseconds, and no more than a number can hold");
+        (fault.method, fault.exit, fault.limit, fault.retry_after) = (None, None, None, None);
+        for name in ["method", "exit", "limitMs", "retryAfterMs"] {
+            expect.as_object_mut().expect("an object").remove(name);
+        }
+        assert_eq!(fault.data(), expect);
+    }
+
+    #[test]
+    fn the_last_words_of_a_dead_server_stand_in_the_sentence() {
+        let ended = "`time` ended (exit code 1) 20ms after `tools/call`";
+        let with_words = format!("{ended} (its last line on stderr: KeyError: 'x')");
+        for (kind, expect) in [
+            (FaultKind::ServerExited, &with_words),
+            (FaultKind::StartFailed, &with_words),
+            (FaultKind::Deadline, &ended.to_owned()),
+            (FaultKind::BreakerOpen, &ended.to_owned()),
+        ] {
+            let fault = Fault { kind, ..fault() };
+            assert_eq!(
+                (fault.cause(), fault.message()),
+                (expect.clone(), format!("{expect}; see its stderr"))
+            );
+        }
+        let mut silent = fault();
+        silent.evidence.stderr_tail = vec!["  spaced\t".into()];
+        assert!(silent.cause().ends_with("stderr: spaced)"), "{}", silent.cause());
+        silent.evidence.stderr_tail.clear();
+        assert_eq!(silent.cause(), ended);
+    }
+
+    #[test]
+    fn a_line_of_stderr_is_old_from_before_the_request_or_after_a_second() {
+        for (elapsed, age, expect) in [
+            (20, Some(20), "stderr: Key"),
+            (20, Some(21), "stderr, 21ms before: Key"),
+            (60_000, Some(999), "stderr: Key"),
+            (60_000, Some(1000), "stderr, 1s before: Key"),
+            (20, None, "stderr: Key"),
+        ] {
+            let mut fault = Fault { elapsed: Duration::from_millis(elapsed), ..fault() };
+            fault.evidence.stderr_age = age.map(Duration::from_millis);
+            assert!(fault.cause().contains(expect), "{elapsed} {age:?}: {}", fault.cause());
+        }
+    }
+
+    #[test]
+    fn an_event_is_told_with_the_time_since_the_request_and_the_time_to_start() {
+        let ms = Duration::from_millis;
+        assert_eq!(
+            after_request("`s` ended", ms(350), "tools/call"),
+            "`s` ended 350ms after `tools/call` was sent"
+        );
+        for (starting, expect) in [
+            (0, ""),
+            (99, ""),
+            (100, ", 100ms of which it took to start"),
+            (2000, ", 2s of which it took to start"),
+        ] {
+            assert_eq!(of_which_starting(ms(starting)), expect);
+        }
+    }
 }

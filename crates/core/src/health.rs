@@ -159,4 +159,47 @@ mod tests {
             .find(|second| health.tick(at(*second), || Some(at(*second))) == Advice::Restart(3));
         assert!(restarted.is_some_and(|second| second > 300), "{restarted:?}");
     }
+
+    #[test]
+    fn a_server_that_spins_has_the_time_of_a_call_and_of_three_checks_since_its_last_sign_of_life() {
+        for began in [0, 1000] {
+            let mut health = Health::new(&Limits::default(), at(0));
+            health.life(at(began));
+            let restarted = (began + 30..began + 1000)
+                .step_by(30)
+                .find(|second| health.tick(at(*second), || Some(at(*second))) == Advice::Restart(3));
+            // Five minutes and three times 30 s, and then three checks without an answer.
+            assert_eq!(restarted, Some(began + 480));
+        }
+    }
+
+    #[test]
+    fn a_server_is_busy_if_it_computed_for_a_hundredth_of_the_time_between_two_checks() {
+        for (milliseconds, expect) in [(299, Advice::Restart(3)), (300, Advice::Probe)] {
+            let mut health = health();
+            let mut advice = Advice::Wait;
+            for count in 1..=4 {
+                // It had used a lot before, which says nothing.
+                let used = at(60) + Duration::from_millis(milliseconds) * count;
+                advice = health.tick(at(30) * count, || Some(used));
+            }
+            assert_eq!(advice, expect, "{milliseconds}");
+        }
+    }
+
+    #[test]
+    fn the_next_tick_is_one_interval_after_the_last_sign_of_life_or_question() {
+        let mut health = health();
+        assert_eq!(health.next_tick(), at(30));
+        assert_eq!(health.tick(at(35), || None), Advice::Probe);
+        assert_eq!(health.next_tick(), at(65));
+        assert_eq!(health.tick(at(64), || None), Advice::Wait);
+        health.life(at(50));
+        assert_eq!(health.next_tick(), at(80));
+        // A miss before the sign of life does not count any more.
+        for (second, expect) in [(80, Advice::Probe), (110, Advice::Probe), (140, Advice::Probe)] {
+            assert_eq!(health.tick(at(second), || None), expect, "{second}");
+        }
+        assert_eq!(health.tick(at(170), || None), Advice::Restart(3));
+    }
 }

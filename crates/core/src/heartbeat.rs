@@ -266,4 +266,75 @@ mod tests {
             prop_assert!(after().zip(after().skip(1)).all(|(one, next)| one < next || *one == f64::MAX), "{:?}", out);
         }
     }
+
+    #[test]
+    fn under_another_token_the_wait_goes_on_and_the_numbers_begin_anew() {
+        for has_messages in [true, false] {
+            let mut heart = Heartbeat::new(seconds(100), Id::from("p"), "slow", has_messages);
+            heart.server_said(seconds(101), json(r#"{"progress":3,"total":4}"#));
+            heart.beat(seconds(111)).expect("a beat");
+            let mut heart = heart.renamed(seconds(115), 8.into());
+            assert_eq!((heart.token(), heart.next()), (&Id::Integer(8), seconds(125)));
+            assert_eq!(
+                heart.server_said(seconds(120), json(r#"{"progress":1}"#)),
+                None,
+                "no heartbeat went out"
+            );
+            assert_eq!(heart.beat(seconds(129)), None);
+            let message = if has_messages { r#","message":"still waiting for `slow`: 30s""# } else { "" };
+            let expect = format!(
+                r#"{{"jsonrpc":"2.0","method":"notifications/progress","params":{{"progressToken":8,"progress":1.000001{message}}}}}"#
+            );
+            assert_eq!(heart.beat(seconds(130)), Some(expect));
+        }
+    }
+
+    #[test]
+    fn a_total_is_repeated_as_it_is_while_it_is_not_passed_and_not_longer_than_any_number() {
+        let (longest, longer) = (format!("5.{}", "0".repeat(30)), format!("5.{}", "0".repeat(31)));
+        for (progress, total, expect) in [
+            ("3", "4.50", Some("4.50")),
+            ("3", "3.000001", Some("3.000001")),
+            ("3", "3", None),
+            ("-3", "-1", Some("-1")),
+            ("-3", "-3", None),
+            ("3", &longest, Some(longest.as_str())),
+            ("3", &longer, None),
+            ("3", "true", None),
+        ] {
+            let mut heart = heartbeat();
+            heart.server_said(seconds(101), json(&format!(r#"{{"progress":{progress},"total":{total}}}"#)));
+            let beat = heart.beat(seconds(111)).expect("a beat");
+            let told = beat.split_once(r#","total":"#).and_then(|(_, rest)| rest.split(',').next());
+            assert_eq!(told, expect, "{total}: {beat}");
+        }
+        // The latest word of the server counts: without a total there is none any more.
+        let mut heart = heartbeat();
+        heart.server_said(seconds(101), json(r#"{"progress":3,"total":9}"#));
+        heart.server_said(seconds(102), json(r#"{"progress":4}"#));
+        assert!(heart.beat(seconds(112)).is_some_and(|beat| !beat.contains("total")));
+    }
+
+    #[test]
+    fn any_word_of_the_server_begins_the_wait_anew_and_negative_numbers_count() {
+        let mut heart = heartbeat();
+        for (second, said) in [(105, r#"{}"#), (107, r#"{"progress":null}"#), (108, r#"{"progress":-5}"#)] {
+            assert_eq!(heart.server_said(seconds(second), json(said)), None);
+            assert_eq!(heart.next(), seconds(second + 10), "{said}");
+        }
+        assert!(heart.beat(seconds(118)).is_some_and(|beat| beat.contains(r#""progress":-4.999999,"#)));
+        for (text, expect) in [
+            ("-1.5e1", Some(-15.0)),
+            ("0", Some(0.0)),
+            ("9", Some(9.0)),
+            ("1e999", Some(f64::INFINITY)),
+            ("inf", None),
+            ("nan", None),
+            ("+1", None),
+            (".5", None),
+            ("", None),
+        ] {
+            assert_eq!(number(text), expect, "{text}");
+        }
+    }
 }

@@ -33,3 +33,41 @@ impl Junk {
         self.0.iter().cloned().collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_of_junk_is_kept_in_a_form_that_can_be_shown() {
+        let long = "x".repeat(JUNK_LINE_BYTES);
+        let cut = format!("{long}…");
+        let longer = format!("{long}yy");
+        for (line, expect) in [
+            (b"Listening on 8080".as_slice(), "Listening on 8080"),
+            (b"", ""),
+            (b"\x1b[31mred\x1b[0m\tend\r", " [31mred [0m end "),
+            ("gr\u{fc}n".as_bytes(), "gr\u{fc}n"),
+            (b"a\xffb", "a\u{fffd}b"),
+            (long.as_bytes(), &long),
+            (&longer.as_bytes()[..=JUNK_LINE_BYTES], &cut),
+            (longer.as_bytes(), &cut),
+        ] {
+            let mut junk = Junk::default();
+            assert_eq!(junk.keep(line), expect);
+            assert_eq!(junk.lines(), [expect]);
+        }
+    }
+
+    #[test]
+    fn the_last_lines_are_kept_oldest_first() {
+        let mut junk = Junk::default();
+        assert_eq!(junk.lines(), Vec::<String>::new());
+        let written: Vec<String> = (0..JUNK_LINES + 3).map(|number| format!("line {number}")).collect();
+        for (number, line) in written.iter().enumerate() {
+            assert_eq!(junk.keep(line.as_bytes()), line);
+            let first = (number + 1).saturating_sub(JUNK_LINES);
+            assert_eq!(junk.lines(), written[first..=number]);
+        }
+    }
+}

@@ -102,4 +102,12 @@ mod tests {
         assert!(patient.stop_limit() >= patient.stop_grace * 3);
         assert!(limits.eof_grace + limits.stop_limit() + STOP_SLACK + FLUSH_LIMIT < EXIT_LIMIT);
     }
+
+    #[test]
+    fn the_stop_of_a_server_takes_three_graces_or_the_limit_if_that_is_longer() {
+        for (grace, expect) in [(0, 3000), (999, 3000), (1000, 3000), (1001, 3003), (5000, 15_000)] {
+            let limits = Limits { stop_grace: Duration::from_millis(grace), ..Limits::default() };
+            assert_eq!(limits.stop_limit(), Duration::from_millis(expect), "{grace}");
+        }
+    }
 }

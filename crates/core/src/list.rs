@@ -43,3 +43,20 @@ impl ServerList {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_list_has_the_names_of_the_protocol() {
+        for (list, method, member, capability) in [
+            (ServerList::Tools, "tools/list", "tools", "tools"),
+            (ServerList::Resources, "resources/list", "resources", "resources"),
+            (ServerList::ResourceTemplates, "resources/templates/list", "resourceTemplates", "resources"),
+            (ServerList::Prompts, "prompts/list", "prompts", "prompts"),
+        ] {
+            assert_eq!((list.method(), list.member(), list.capability()), (method, member, capability));
+        }
+    }
+}

@@ -29,3 +29,22 @@ impl fmt::Debug for Notices {
         formatter.debug_tuple("Notices").field(&self.0.is_some()).finish()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use super::*;
+
+    #[test]
+    fn what_is_said_reaches_whoever_listens_and_otherwise_nobody() {
+        let heard = Arc::new(Mutex::new(Vec::new()));
+        let listener = Arc::clone(&heard);
+        let notices = Notices::new(move |text| listener.lock().unwrap().push(text.to_owned()));
+        let clone = notices.clone();
+        notices.say("one");
+        clone.say("two");
+        Notices::default().say("three");
+        assert_eq!(*heard.lock().unwrap(), ["one", "two"]);
+    }
+}

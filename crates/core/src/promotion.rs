@@ -248,4 +248,51 @@ mod tests {
             prop_assert_eq!(promotion.to_string().parse(), Ok(promotion));
         }
     }
+
+    #[test]
+    fn clients_get_heartbeats_unless_calls_never_become_jobs() {
+        for (promotion, expect) in
+            [(Promotion::ByClock, true), (Promotion::After(seconds(1)), true), (Promotion::Off, false)]
+        {
+            assert_eq!(promotion.has_heartbeats(), expect, "{promotion}");
+        }
+    }
+
+    #[test]
+    fn a_moment_is_put_off_only_while_the_client_is_asked() {
+        for (moment, is_asked, end, is_job, next) in [
+            (None, true, None, false, None),
+            (Some(11), true, None, false, Some(11)),
+            (Some(10), false, None, true, None),
+            (Some(9), false, Some(100), true, None),
+            (Some(9), true, Some(100), false, Some(11)),
+            (Some(9), true, Some(12), false, Some(11)),
+            (Some(9), true, Some(11), true, None),
+        ] {
+            let mut at = moment.map(seconds);
+            assert_eq!(
+                is_due(&mut at, seconds(10), || is_asked, end.map(seconds)),
+                is_job,
+                "{moment:?} {end:?}"
+            );
+            assert_eq!(at, next.map(seconds), "{moment:?} {is_asked} {end:?}");
+        }
+    }
+
+    #[test]
+    fn lengths_are_displayed_in_the_largest_units_up_to_days() {
+        for (length, expect) in [
+            (seconds(90), "1m 30s"),
+            (seconds(86_399), "23h 59m 59s"),
+            (seconds(86_400), "1d 0s"),
+            (seconds(40 * 86_400 + 3600), "40d 1h"),
+            (Duration::from_millis(1_500), "1s 500ms"),
+        ] {
+            assert_eq!(Promotion::After(length).to_string(), expect);
+        }
+        assert_eq!(
+            [Promotion::Off, Promotion::ByClock].map(|promotion| promotion.to_string()),
+            Promotion::WORDS
+        );
+    }
 }

@@ -193,6 +193,8 @@ pub fn gets_an_answer(piece: &Piece<'_>) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use unhang_wire::{Line, Lines};
+
     use super::*;
 
     #[test]
@@ -210,5 +212,144 @@ mod tests {
         ] {
             assert_eq!(may_be_echoed(raw_id), expect, "{raw_id}");
         }
+    }
+
+    fn pieces(line: &str) -> Vec<Piece<'_>> {
+        unhang_wire::read(line.as_bytes()).collect()
+    }
+
+    fn message(line: &[u8]) -> serde_json::Value {
+        serde_json::from_slice(line).expect("JSON")
+    }
+
+    #[test]
+    fn an_answer_has_the_id_that_can_be_read_and_never_that_of_an_answer() {
+        let report = || junk(b"x");
+        for (line, id, raw_id, answered) in [
+            (r#"{"jsonrpc":"2.0","id":7,"method":1}"#, Some(Id::Integer(7)), Some("7"), "7"),
+            (r#"{"jsonrpc":"2.0","id":"a","method":1}"#, Some(Id::from("a")), Some(r#""a""#), r#""a""#),
+            (r#"{"jsonrpc":"2.0","id":1.5,"method":"m"}"#, None, Some("1.5"), "1.5"),
+            (r#"{"jsonrpc":"2.0","id":[1],"method":"m"}"#, None, None, "null"),
+            (r#"{"jsonrpc":"2.0"}"#, None, None, "null"),
+            (r#"{"jsonrpc":"2.0","id":7,"result":1,"error":2}"#, None, None, "null"),
+        ] {
+            let pieces = pieces(line);
+            let [Piece::Invalid(invalid)] = pieces.as_slice() else { panic!("{line}: {pieces:?}") };
+            let addressee = Addressee::of_invalid(invalid, Some(3));
+            assert_eq!((addressee.id, addressee.raw_id), (id.as_ref(), raw_id), "{line}");
+            let batch = Some(3).filter(|_| invalid.shape != MessageShape::Response);
+            assert_eq!((addressee.batch, addressee.method, addressee.server), (batch, None, None), "{line}");
+            let answer = message(&addressee.line(&report().into_fault("unhang", None)));
+            assert_eq!(answer["id"].to_string(), answered, "{line}");
+        }
+        let id = Id::Integer(7);
+        let asked = Addressee::request(&id, "tools/call", Some(4));
+        assert_eq!((asked.id, asked.method, asked.batch), (Some(&id), Some("tools/call"), Some(4)));
+        assert_eq!((asked.raw_id, asked.server, asked.waited), (None, None, Duration::ZERO));
+        let nobody = Addressee::nobody();
+        assert_eq!((nobody.id, nobody.raw_id, nobody.method, nobody.batch), (None, None, None, None));
+        let both = Addressee { raw_id: Some("8"), ..asked };
+        assert_eq!(message(&both.line(&report().into_fault("unhang", None)))["id"], 7);
+    }
+
+    #[test]
+    fn each_report_says_what_came_and_what_to_send_instead() {
+        let of_invalid = |line: &str| match pieces(line).as_slice() {
+            [Piece::Invalid(found)] => invalid(found),
+            other => panic!("{line}: {other:?}"),
+        };
+        let mut lines = Lines::new(64);
+        lines.push(&[[b'x'; 70].as_slice(), b"\n"].concat());
+        let Some(Line::Oversized(long)) = lines.next_line() else { panic!("a line over the limit") };
+        let again = "send the request again in the next session";
+        for (report, kind, summary, hint) in [
+            (
+                of_invalid(r#"{"jsonrpc":"2.0","#),
+                FaultKind::ParseError,
+                "the client's line is not valid JSON",
+                ONE_MESSAGE_A_LINE,
+            ),
+            (
+                of_invalid(r#"{"id":1,"method":"m"}"#),
+                FaultKind::InvalidRequest,
+                "the client's line is not a valid JSON-RPC 2.0 message: it has no `jsonrpc` member",
+                ONE_MESSAGE_A_LINE,
+            ),
+            (
+                junk(b"hello"),
+                FaultKind::ParseError,
+                "the client's line is not JSON (5 bytes)",
+                ONE_MESSAGE_A_LINE,
+            ),
+            (
+                junk(b"42"),
+                FaultKind::InvalidRequest,
+                "the client's line is not a JSON-RPC 2.0 message (2 bytes)",
+                ONE_MESSAGE_A_LINE,
+            ),
+            (
+                oversized(&long, 64),
+                FaultKind::TooLarge,
+                "the client's message is 70 bytes long, over the limit of 64",
+                "send smaller messages, or raise --max-message",
+            ),
+            (
+                foreign_batch(),
+                FaultKind::InvalidRequest,
+                "the client sent a JSON-RPC batch, but the session is not of revision 2025-03-26",
+                "send one message per line",
+            ),
+            (
+                handshake_in_batch(),
+                FaultKind::InvalidRequest,
+                "the client sent `initialize` in a batch",
+                "send it on a line of its own",
+            ),
+            (
+                repeated_id(&Id::Integer(7)),
+                FaultKind::InvalidRequest,
+                "a request with the id 7 is still in flight",
+                "give each request an id of its own",
+            ),
+            (
+                overloaded("s", 9),
+                FaultKind::Overloaded,
+                "`s` has 9 requests in flight already",
+                "wait for answers before sending more, or raise --max-in-flight",
+            ),
+            (ending(), FaultKind::ShuttingDown, "unhang is ending", again),
+            (
+                ended("it was interrupted", "tools/call"),
+                FaultKind::ShuttingDown,
+                "unhang is ending because it was interrupted, before `tools/call` was answered",
+                again,
+            ),
+        ] {
+            assert_eq!((report.kind, report.summary.as_str(), report.hint), (kind, summary, hint));
+            let fault = report.into_fault("unhang", Some("m"));
+            assert_eq!((fault.kind, fault.message()), (kind, format!("{summary}; {hint}")));
+            assert_eq!((fault.server, fault.method), ("unhang", Some("m")));
+        }
+        assert_eq!(unhang_ends("it was told to end"), "unhang is ending because it was told to end");
+    }
+
+    #[test]
+    fn an_element_of_a_batch_gets_an_answer_unless_it_is_a_notification_or_an_answer() {
+        for (element, expect) in [
+            (r#"{"jsonrpc":"2.0","id":1,"method":"m"}"#, true),
+            (r#"{"jsonrpc":"2.0","method":"m"}"#, false),
+            (r#"{"jsonrpc":"2.0","id":1,"result":{}}"#, false),
+            (r#"{"jsonrpc":"2.0","id":1,"method":1}"#, true),
+            (r#"{"jsonrpc":"2.0"}"#, true),
+            (r#"{"jsonrpc":"2.0","id":1,"result":1,"error":2}"#, false),
+            ("1", true),
+        ] {
+            let line = format!("[{element}]");
+            let pieces = pieces(&line);
+            let [whole @ Piece::Batch(elements)] = pieces.as_slice() else { panic!("{line}: {pieces:?}") };
+            assert_eq!(elements.iter().map(gets_an_answer).collect::<Vec<_>>(), [expect], "{element}");
+            assert!(gets_an_answer(whole));
+        }
+        assert!(gets_an_answer(&Piece::Junk(b"hello")), "its sender may wait for one");
     }
 }

@@ -115,4 +115,27 @@ mod tests {
             assert_eq!(revision.name(), name);
         }
     }
+
+    #[test]
+    fn each_revision_has_the_features_that_came_with_it_or_before() {
+        for (revision, progress_messages, annotations, batches, structured, stateless) in [
+            (V2024November, false, false, false, false, false),
+            (V2025March, true, true, true, false, false),
+            (V2025June, true, true, false, true, false),
+            (V2025November, true, true, false, true, false),
+            (V2026July, true, true, false, true, true),
+        ] {
+            assert_eq!(revision.has_progress_messages(), progress_messages, "{revision:?}");
+            assert_eq!(revision.has_annotations(), annotations, "{revision:?}");
+            assert_eq!(revision.has_batches(), batches, "{revision:?}");
+            assert_eq!(revision.has_structured_results(), structured, "{revision:?}");
+            assert_eq!(revision.is_stateless(), stateless, "{revision:?}");
+            assert_eq!(revision.era(), if stateless { Era::Modern } else { Era::Legacy }, "{revision:?}");
+            let of_request = Revision::of_request(revision.name());
+            let of_handshake = Revision::of_handshake(revision.name());
+            let expect = if stateless { (Some(revision), None) } else { (None, Some(revision)) };
+            assert_eq!((of_request, of_handshake), expect);
+        }
+        assert_eq!((Revision::of_request("1999-01-01"), Revision::of_handshake("1999-01-01")), (None, None));
+    }
 }

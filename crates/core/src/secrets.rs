@@ -176,4 +176,41 @@ mod tests {
             assert!(matches!(Secrets::default().hide(plain), Cow::Borrowed(same) if same == plain));
         }
     }
+
+    #[test]
+    fn what_is_too_short_or_hidden_by_nothing_stays() {
+        // The shortest secret has eight bytes, and so has the shortest token.
+        let short = secrets(&["1234567", "12345678\nabcdefg"]);
+        for (text, expect) in [
+            ("1234567 of 12345678", "1234567 of [redacted]"),
+            ("abcdefg", "abcdefg"),
+            ("Bearer abcdefg", "Bearer abcdefg"),
+            ("Bearer abcdefgh", "Bearer [redacted]"),
+            ("Bearer\tabcdefgh", "Bearer\t[redacted]"),
+            ("Bearerabcdefgh", "Bearerabcdefgh"),
+            ("Bearer=abcdefgh", "Bearer=abcdefgh"),
+            ("-bearer abcdefgh", "-bearer [redacted]"),
+            ("2bearer abcdefgh", "2bearer abcdefgh"),
+            ("Bearer abcdefgh>; x", "Bearer [redacted]>; x"),
+            ("Bearer abcdefgh'", "Bearer [redacted]'"),
+            ("Authorization: ", "Authorization: "),
+            ("Authorization: \nnext", "Authorization: \nnext"),
+            ("Authorization k3y", "Authorization k3y"),
+            ("Authorization: x", "Authorization: [redacted]"),
+            ("Authorization:\t'k3y' and \"more\"", "Authorization:\t'[redacted]' and \"more\""),
+            ("Authorization: it's `k3y`", "Authorization: [redacted]"),
+            ("`Authorization: it's` so", "`Authorization: [redacted]` so"),
+            (
+                "Authorization: one\r\nAuthorization: two",
+                "Authorization: [redacted]\r\nAuthorization: [redacted]",
+            ),
+            (
+                "Authorization: Bearer abcdefgh then\nBearer ijklmnop",
+                "Authorization: [redacted]\nBearer [redacted]",
+            ),
+            ("Bearer abcdefgh, Bearer ijklmnop.", "Bearer [redacted], Bearer [redacted]"),
+        ] {
+            assert_eq!(short.hide(text), expect);
+        }
+    }
 }

@@ -146,4 +146,40 @@ mod tests {
         session.initialize(&raw, span);
         assert!(!session.is_initialized());
     }
+
+    #[test]
+    fn only_the_line_that_the_replay_sends_anyway_is_said_by_it() {
+        let mut session = RecordedSession::default();
+        assert!(!session.is_initialized() && !session.says(b"") && !session.says(b"initialized"));
+        session.initialized(b"initialized");
+        assert!(session.is_initialized() && session.says(b"initialized"));
+        for other in [b"".as_slice(), b"initialize", b"initialized "] {
+            assert!(!session.says(other), "{}", String::from_utf8_lossy(other));
+        }
+    }
+
+    #[test]
+    fn only_the_last_level_is_replayed_and_nothing_of_an_earlier_session() {
+        let mut session = RecordedSession::default();
+        let replayed = |session: &RecordedSession| -> Vec<String> {
+            let lines = session.sequel(|| Id::Integer(5));
+            lines.into_iter().map(|line| String::from_utf8(line).unwrap()).collect()
+        };
+        assert!(replayed(&session).is_empty());
+        for level in ["debug", "error"] {
+            let (raw, span) = request(level);
+            session.level(&raw, span);
+        }
+        let (raw, span) = request("resources/subscribe");
+        session.subscribe("a".to_owned(), &raw, span.clone());
+        assert_eq!(
+            replayed(&session),
+            [
+                r#"{"jsonrpc":"2.0","id":5,"method":"error"}"#,
+                r#"{"jsonrpc":"2.0","id":5,"method":"resources/subscribe"}"#
+            ]
+        );
+        session.initialize(&raw, span);
+        assert!(replayed(&session).is_empty());
+    }
 }

@@ -242,3 +242,222 @@ impl ToClient {
         self.copier.finish(deadline).await;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::{PipeReader as StdReader, PipeWriter as StdWriter, Read, Write};
+
+    use unhang_wire::Line;
+
+    use super::*;
+
+    #[test]
+    fn it_is_the_turn_of_others_after_so_many_bytes_and_then_a_new_turn_begins() {
+        let mut turn = ReadTurn::default();
+        for (bytes, is_over) in
+            [(0, false), (65_535, false), (1, true), (0, false), (40_000, false), (40_000, true)]
+        {
+            turn.took(bytes);
+            assert_eq!(turn.is_over(), is_over, "after {bytes} more");
+        }
+        assert!(!turn.is_over(), "what was read before counts no more");
+    }
+
+    #[test]
+    fn each_wish_to_end_has_its_exit_code_and_its_cause() {
+        assert_eq!((Stop::Interrupt.exit_code(), Stop::Interrupt.cause()), (130, "it was interrupted"));
+        assert_eq!((Stop::Terminate.exit_code(), Stop::Terminate.cause()), (143, "it was told to end"));
+    }
+
+    #[test]
+    fn no_more_is_gathered_than_a_quarter_of_the_queue() {
+        for (queue_bytes, expect) in [
+            (0, 0),
+            (4000, 1000),
+            (131_071, 32_767),
+            (131_072, 32_768),
+            (131_076, 32_768),
+            (16 << 20, 32_768),
+        ] {
+            assert_eq!(gathered(queue_bytes), expect, "{queue_bytes}");
+        }
+    }
+
+    #[test]
+    fn only_the_lack_of_bytes_passes() {
+        for (kind, expect) in [
+            (io::ErrorKind::WouldBlock, true),
+            (io::ErrorKind::BrokenPipe, false),
+            (io::ErrorKind::Interrupted, false),
+        ] {
+            assert_eq!(is_passing(&kind.into()), expect, "{kind}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_timer_is_set_to_what_is_due_and_is_left_alone_otherwise() {
+        let hour = Duration::from_secs(3600);
+        let now = Instant::now();
+        let mut timer = Box::pin(tokio::time::sleep_until(now));
+        for (at, expect) in [
+            (Some(now + hour / 60), now + hour / 60),
+            (None, now + hour),
+            (Some(now + hour * 3), now + hour * 3),
+            (None, now + hour * 3),
+            (Some(now), now),
+        ] {
+            set(&mut timer, at);
+            assert_eq!(timer.deadline(), expect);
+        }
+        timer.as_mut().await;
+        set(&mut timer, Some(now));
+        assert!(timer.is_elapsed(), "it is not started anew");
+        set(&mut timer, Some(now + hour));
+        assert!(!timer.is_elapsed());
+    }
+
+    fn from_client() -> (FromClient, StdWriter) {
+        let (reader, writer) = io::pipe().expect("a pipe");
+        (FromClient::new(reader.into(), 1000).expect("a client"), writer)
+    }
+
+    fn line(client: &mut FromClient) -> Option<String> {
+        match client.lines.next_line()? {
+            Line::Whole(line) => Some(String::from_utf8_lossy(line).into_owned()),
+            Line::Oversized(line) => panic!("{line}"),
+        }
+    }
+
+    #[tokio::test]
+    async fn a_client_is_read_until_it_closes_its_end() {
+        let (mut client, mut writer) = from_client();
+        assert_eq!((client.read_now(), client.ended), (ReadOutcome::Nothing, false));
+        writer.write_all(b"one\ntwo\n").expect("room");
+        let ready = client.readable().await;
+        assert_eq!((client.read(ready), client.turn.0), (ReadOutcome::Bytes, 8));
+        for expect in [Some("one"), Some("two"), None] {
+            assert_eq!(line(&mut client).as_deref(), expect);
+        }
+        assert_eq!(client.read(Ok(())), ReadOutcome::Nothing);
+        writer.write_all(b"three\n").expect("room");
+        assert_eq!((client.read_now(), client.turn.0), (ReadOutcome::Bytes, 14));
+        assert_eq!(line(&mut client).as_deref(), Some("three"));
+        drop(writer);
+        assert_eq!((client.read_now(), client.ended), (ReadOutcome::End, true));
+    }
+
+    #[tokio::test]
+    async fn a_client_that_cannot_be_read_has_ended() {
+        for (error, outcome, ended) in [
+            (io::ErrorKind::WouldBlock, ReadOutcome::Nothing, false),
+            (io::ErrorKind::ConnectionReset, ReadOutcome::End, true),
+        ] {
+            let (mut client, _writer) = from_client();
+            assert_eq!((client.read(Err(error.into())), client.ended), (outcome, ended), "{error}");
+        }
+    }
+
+    async fn to_client(queue_bytes: usize) -> (ToClient, StdReader) {
+        let (reader, writer) = io::pipe().expect("a pipe");
+        let client = ToClient::new(writer.into(), queue_bytes).expect("a client");
+        // Before that, the runtime has not heard that there is room.
+        client.writable().await;
+        (client, reader)
+    }
+
+    #[tokio::test]
+    async fn short_lines_are_gathered_and_a_longer_one_takes_them_along() {
+        // Up to a quarter is gathered. Each line that waits counts for 97 bytes more.
+        for (lengths, backlog) in
+            [([0, 903], 1097), ([3, 900], 1097), ([3, 901], 0), ([1000, 0], 0), ([1001, 1], 98)]
+        {
+            let (mut client, mut reader) = to_client(4000).await;
+            let mut expect = Vec::new();
+            for length in lengths {
+                let line = vec![b'x'; length];
+                client.send(Class::Kept, &line, None);
+                expect.extend(line);
+                expect.push(b'\n');
+            }
+            assert_eq!((client.backlog(), client.is_waiting()), (backlog, backlog > 0), "{lengths:?}");
+            client.flush();
+            assert_eq!((client.backlog(), client.is_waiting()), (0, false), "{lengths:?}");
+            assert!(!client.peer_gone() && client.shed() == 0);
+            drop(client);
+            let mut read = Vec::new();
+            reader.read_to_end(&mut read).expect("bytes");
+            assert!(read == expect, "{lengths:?}: {} bytes", read.len());
+        }
+    }
+
+    #[tokio::test]
+    async fn what_is_shed_is_counted_and_a_client_that_has_gone_is_noticed() {
+        let (mut client, reader) = to_client(1000).await;
+        client.gathered = usize::MAX;
+        for _ in 0..10 {
+            client.send(Class::Log, b"abc", None);
+        }
+        // The tenth one brings it over the limit, and it sheds down to 750 bytes.
+        assert_eq!((client.shed(), client.backlog()), (0, 1000));
+        client.send(Class::Log, b"abc", None);
+        assert_eq!((client.shed(), client.backlog()), (4, 700));
+        let soon = Deadline::after(Duration::from_millis(10));
+        assert!(soon.timeout(client.closed()).await.is_err(), "it is still there");
+        drop(reader);
+        client.closed().await;
+        assert!(!client.peer_gone(), "nothing was written yet");
+        client.flush();
+        assert_eq!((client.peer_gone(), client.backlog(), client.is_waiting()), (true, 0, false));
+    }
+
+    /// A client for which more waits than its pipe holds.
+    async fn late_client() -> (ToClient, StdReader, usize) {
+        let (mut client, reader) = to_client(4 << 20).await;
+        let line = vec![b'x'; 99_999];
+        for _ in 0..10 {
+            client.send(Class::Kept, &line, None);
+        }
+        client.flush();
+        assert!(client.is_waiting());
+        (client, reader, 1_000_000)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn at_the_end_a_client_that_pauses_less_than_two_seconds_gets_all_lines() {
+        let (client, reader, length) = late_client().await;
+        let began = Instant::now();
+        let reads = tokio::spawn(async move {
+            let mut reader = adopt_input(reader.into()).expect("a reader");
+            let (mut read, mut buffer) = (0, vec![0; 200_000]);
+            loop {
+                tokio::time::sleep(Duration::from_millis(1900)).await;
+                reader.readable().await.expect("readable");
+                match reader.try_read(&mut buffer) {
+                    Ok(0) => return read,
+                    Ok(count) => read += count,
+                    Err(error) => assert!(is_passing(&error), "{error}"),
+                }
+            }
+        });
+        client.deliver(Some(Deadline::after(Duration::from_secs(600)))).await;
+        assert_eq!(reads.await.expect("it reads"), length);
+        assert!(began.elapsed() > FLUSH_PAUSE);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn at_the_end_a_client_that_does_not_read_costs_one_pause_or_the_least_time() {
+        let second = Duration::from_secs(1);
+        for (ends_by, expect) in [
+            (None, FLUSH_LIMIT),
+            (Some(Duration::ZERO), FLUSH_LIMIT),
+            (Some(second), second),
+            (Some(second * 60), FLUSH_PAUSE),
+        ] {
+            let (client, _reader, _) = late_client().await;
+            let began = Instant::now();
+            client.deliver(ends_by.map(Deadline::after)).await;
+            let took = began.elapsed();
+            assert!((expect..expect + second / 10).contains(&took), "{ends_by:?}: {took:?}");
+        }
+    }
+}

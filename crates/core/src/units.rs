@@ -137,4 +137,79 @@ mod tests {
             assert_eq!(in_words(Duration::from_millis(milliseconds)), expect);
         }
     }
+
+    #[test]
+    fn each_unit_of_time_and_size_counts() {
+        for (text, expect) in [
+            ("7ms", Duration::from_millis(7)),
+            ("7s", Duration::from_secs(7)),
+            ("7m", Duration::from_secs(7 * 60)),
+            ("7h", Duration::from_secs(7 * 3600)),
+            ("7d", Duration::from_secs(7 * 86_400)),
+            ("7w", Duration::from_secs(7 * 7 * 86_400)),
+            ("7us", Duration::from_micros(7)),
+            ("7ns", Duration::from_nanos(7)),
+        ] {
+            assert_eq!(parse_duration(text), Ok(expect), "{text}");
+        }
+        for (text, expect) in [
+            ("7B", 7),
+            ("7KiB", 7168),
+            ("7MiB", 7_340_032),
+            ("7GiB", 7_516_192_768),
+            ("7kB", 7000),
+            ("7KB", 7000),
+            ("7MB", 7_000_000),
+            ("7GB", 7_000_000_000),
+        ] {
+            assert_eq!(parse_size(text), Ok(expect), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_explained() {
+        for (text, expect) in [
+            ("90", "needs a unit: 90ms, 90s or 90m?"),
+            ("0s", "must be longer than zero"),
+            ("0", "must be longer than zero"),
+            ("5M", "unknown unit `M` in `5M`; the units are ms, s, m, h, d and w"),
+            (" 5M", "unknown unit `M` in ` 5M`; the units are ms, s, m, h, d and w"),
+            ("soon", "`soon` is not a length of time; write a number with a unit, such as 500ms, 30s or 5m"),
+            ("-1s", "`-1s` is not a length of time; write a number with a unit, such as 500ms, 30s or 5m"),
+            ("", "`` is not a length of time; write a number with a unit, such as 500ms, 30s or 5m"),
+            (
+                "99999999999999999999w",
+                "`99999999999999999999w` is too long, or too fine, to be counted in nanoseconds",
+            ),
+        ] {
+            assert_eq!(parse_duration(text), Err(expect.to_owned()), "{text}");
+        }
+        for (text, expect) in [
+            ("16", "needs a unit: 16B, 16KiB or 16MiB?"),
+            ("0MiB", "must be more than zero"),
+            ("MiB", "`MiB` is not a size; write a whole number with a unit, such as 64KiB or 16MiB"),
+            ("16MeB", "unknown unit `MeB`; the units are B, KiB, MiB, GiB, kB, MB and GB"),
+            ("18014398509481984KiB", "`18014398509481984KiB` is too large"),
+        ] {
+            assert_eq!(parse_size(text), Err(expect.to_owned()), "{text}");
+        }
+    }
+
+    #[test]
+    fn lengths_of_time_change_their_form_at_a_second_and_at_a_minute() {
+        for (milliseconds, expect) in [
+            (0, "0ms"),
+            (999, "999ms"),
+            (1000, "1s"),
+            (1099, "1s"),
+            (1100, "1.1s"),
+            (10_000, "10s"),
+            (59_999, "59.9s"),
+            (60_000, "1m"),
+            (60_999, "1m"),
+            (3_600_000, "1h"),
+        ] {
+            assert_eq!(in_words(Duration::from_millis(milliseconds)), expect);
+        }
+    }
 }

@@ -70,4 +70,29 @@ mod tests {
         }
         assert_eq!(nearest(&"timeout".repeat(1_000_000), ["timeout"]), None);
     }
+
+    #[test]
+    fn a_name_of_a_hundred_bytes_can_be_a_misspelling_and_a_longer_one_cannot() {
+        let longest = "n".repeat(LONGEST_NAME);
+        let longer = "n".repeat(LONGEST_NAME + 1);
+        for (written, expect) in [(&longest[..99], true), (&longest, true), (&longer, false)] {
+            assert_eq!(nearest(written, [longest.as_str()]).is_some(), expect, "{} bytes", written.len());
+        }
+        assert_eq!(nearest("timeou", ["timeline", "timeout", "time"]), Some("timeout"), "the most alike");
+        assert_eq!(did_you_mean("xyz", ["timeout"]), "");
+    }
+
+    #[test]
+    fn an_event_is_reported_the_first_time_and_then_ten_times_as_seldom() {
+        let reported: Vec<u64> = (0..=2000).filter(|count| is_round(*count)).collect();
+        assert_eq!(reported, [1, 10, 100, 1000]);
+        assert!(is_round(10_u64.pow(19)) && !is_round(u64::MAX));
+    }
+
+    #[test]
+    fn a_text_is_cut_to_so_many_characters_and_no_fewer() {
+        for (characters, expect) in [(0, "…"), (1, "…"), (2, "ä…"), (4, "äöüß"), (5, "äöüß")] {
+            assert_eq!(shortened("äöüß", characters), expect, "{characters}");
+        }
+    }
 }

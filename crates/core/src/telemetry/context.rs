@@ -62,6 +62,10 @@ mod tests {
             (format!("00-{trace}-{}-01", "0".repeat(16)), None),
             (format!("00-{trace}0-{span}-01"), None),
             (format!("00-{trace}-{span}"), None),
+            (format!("00-{trace}-{span}-"), None),
+            (format!("00-{trace}-{span}-02"), Some(false)),
+            (format!("0-{trace}-{span}-01"), None),
+            (format!("cc-{trace}-{span}-01"), Some(true)),
             (format!("00-{trace}-{span}-1"), None),
             (String::new(), None),
             ("ä-ö-ü-ß".to_owned(), None),
@@ -71,5 +75,6 @@ mod tests {
         let with =
             |state: &str| Parent::read(&format!("00-{trace}-{span}-01"), Some(state)).expect("one").state;
         assert_eq!((with("a=b"), with(&"a".repeat(MOST_STATE + 1))), ("a=b".to_owned(), String::new()));
+        assert_eq!(with(&"a".repeat(MOST_STATE)), "a".repeat(MOST_STATE));
     }
 }

@@ -164,3 +164,121 @@ fn otlp_span(span: FinishedSpan) -> OtlpSpan {
         ..OtlpSpan::default()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tokio::{
+        io::{AsyncReadExt, AsyncWriteExt},
+        net::{TcpListener, TcpStream},
+    };
+    use unhang_net::http::Address;
+
+    use super::*;
+    use crate::telemetry::{Parent, SpanSubject};
+
+    /// Reads one post, answers it with this status and returns its body.
+    async fn taken(stream: &mut TcpStream, status: &str) -> ExportTraceServiceRequest {
+        let (mut bytes, mut buffer) = (Vec::new(), [0; 4096]);
+        loop {
+            let count = stream.read(&mut buffer).await.expect("bytes");
+            assert!(count > 0, "a whole post");
+            bytes.extend_from_slice(&buffer[..count]);
+            let text = String::from_utf8_lossy(&bytes).to_lowercase();
+            let Some((head, _)) = text.split_once("\r\n\r\n") else { continue };
+            let length =
+                head.split_once("content-length: ").and_then(|(_, rest)| rest.lines().next()?.parse().ok());
+            let body = &bytes[head.len() + 4..];
+            if length == Some(body.len()) {
+                assert!(head.contains("content-type: application/x-protobuf"), "{head}");
+                let answer = format!("HTTP/1.1 {status}\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
+                stream.write_all(answer.as_bytes()).await.expect("room");
+                return ExportTraceServiceRequest::decode(body).expect("a post");
+            }
+        }
+    }
+
+    async fn started() -> (Telemetry, TcpListener) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let url = format!("http://{}/v1/traces", listener.local_addr().expect("an address"));
+        let address = Address { url, headers: Vec::new(), uses_proxies: false, socket: None };
+        (start(TelemetrySpec { address, service_name: "ours".to_owned() }).expect("an address"), listener)
+    }
+
+    fn texts(attributes: &[KeyValue]) -> Vec<(&str, &str)> {
+        fn text(value: Option<&AnyValue>) -> &str {
+            match value.and_then(|value| value.value.as_ref()) {
+                Some(Value::StringValue(text)) => text,
+                other => panic!("{other:?}"),
+            }
+        }
+        attributes.iter().map(|attribute| (attribute.key.as_str(), text(attribute.value.as_ref()))).collect()
+    }
+
+    #[tokio::test]
+    async fn spans_are_posted_together_with_all_that_is_known_of_them() {
+        let (telemetry, listener) = started().await;
+        let parent = Parent { trace: [7; 16], span: [9; 8], is_sampled: true, state: "a=b".to_owned() };
+        let subject = SpanSubject { method: "ping", ..SpanSubject::default() };
+        let ours = telemetry.request(Some(&parent), &subject);
+        ours.trace().server("srv", &subject).refused(-5, None, "no");
+        ours.answered(false);
+        telemetry.request(None, &subject).answered(false);
+        let collector = async {
+            let (mut stream, _) = listener.accept().await.expect("a connection");
+            taken(&mut stream, "200 OK").await
+        };
+        let ((), post) = tokio::join!(telemetry.close(), collector);
+        assert_eq!(telemetry.dropped(), 0);
+        let [resource] = post.resource_spans.as_slice() else { panic!("{post:?}") };
+        let attributes = &resource.resource.as_ref().expect("a resource").attributes;
+        let version = env!("CARGO_PKG_VERSION");
+        assert_eq!(texts(attributes), [("service.name", "ours"), ("service.version", version)]);
+        let [scope] = resource.scope_spans.as_slice() else { panic!("{post:?}") };
+        let by = scope.scope.as_ref().expect("a scope");
+        assert_eq!((by.name.as_str(), by.version.as_str()), ("unhang", version));
+        let [theirs, ours, alone] = scope.spans.as_slice() else { panic!("{post:?}") };
+        for (span, kind, parent, state, attributes) in [
+            (
+                theirs,
+                SpanKind::Client,
+                ours.span_id.as_slice(),
+                "a=b",
+                [
+                    ("mcp.method.name", "ping"),
+                    ("unhang.server", "srv"),
+                    ("rpc.response.status_code", "-5"),
+                    ("error.type", "-5"),
+                ]
+                .as_slice(),
+            ),
+            (ours, SpanKind::Server, &[9; 8], "a=b", &[("mcp.method.name", "ping")]),
+            (alone, SpanKind::Server, &[], "", &[("mcp.method.name", "ping")]),
+        ] {
+            assert_eq!((span.name.as_str(), span.kind, span.flags), ("ping", i32::from(kind), 1));
+            assert_eq!((span.parent_span_id.as_slice(), span.trace_state.as_str()), (parent, state));
+            assert_eq!(texts(&span.attributes), attributes);
+            assert_eq!((span.trace_id.len(), span.span_id.len()), (16, 8));
+            assert_eq!(span.trace_id == [7; 16], state == "a=b");
+            assert!(span.start_time_unix_nano > 0 && span.start_time_unix_nano <= span.end_time_unix_nano);
+        }
+        let failed = theirs.status.as_ref().expect("a status");
+        assert_eq!((failed.message.as_str(), failed.code), ("no", i32::from(StatusCode::Error)));
+        assert!(ours.status.is_none() && alone.status.is_none());
+    }
+
+    #[tokio::test]
+    async fn spans_that_the_collector_refuses_are_dropped_and_counted() {
+        let subject = SpanSubject { method: "ping", ..SpanSubject::default() };
+        for (status, dropped) in [("204 No Content", 0), ("299 Fine", 0), ("300 No", 2), ("503 No", 2)] {
+            let (telemetry, listener) = started().await;
+            telemetry.request(None, &subject).answered(false);
+            telemetry.request(None, &subject).answered(false);
+            let collector = async {
+                let (mut stream, _) = listener.accept().await.expect("a connection");
+                taken(&mut stream, status).await;
+            };
+            tokio::join!(telemetry.close(), collector);
+            assert_eq!(telemetry.dropped(), dropped, "{status}");
+        }
+    }
+}

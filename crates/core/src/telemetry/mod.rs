@@ -134,3 +134,88 @@ impl fmt::Debug for Telemetry {
         formatter.debug_struct("Telemetry").field("dropped", &self.dropped()).finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use tokio::time::Instant;
+    use tracing::{Event, Metadata, Subscriber, field, span as tracing_span};
+
+    use super::*;
+
+    /// Makes a telemetry whose spans are kept in a queue, and are not posted.
+    pub(super) fn kept(room: usize) -> (Telemetry, mpsc::Receiver<FinishedSpan>) {
+        let (queue, spans) = mpsc::channel(room);
+        let (dropped, end, has_ended) = (AtomicU64::new(0), Notify::new(), watch::Sender::new(false));
+        (Telemetry(Arc::new(TelemetryShared { queue, dropped, end, has_ended })), spans)
+    }
+
+    /// Notes the messages of events.
+    struct Noted(Arc<Mutex<Vec<String>>>);
+
+    impl Subscriber for Noted {
+        fn enabled(&self, _: &Metadata<'_>) -> bool {
+            true
+        }
+
+        fn new_span(&self, _: &tracing_span::Attributes<'_>) -> tracing_span::Id {
+            tracing_span::Id::from_u64(1)
+        }
+
+        fn record(&self, _: &tracing_span::Id, _: &tracing_span::Record<'_>) {}
+
+        fn record_follows_from(&self, _: &tracing_span::Id, _: &tracing_span::Id) {}
+
+        fn event(&self, event: &Event<'_>) {
+            event.record(&mut |_: &field::Field, value: &dyn fmt::Debug| {
+                self.0.lock().unwrap().push(format!("{value:?}"));
+            });
+        }
+
+        fn enter(&self, _: &tracing_span::Id) {}
+
+        fn exit(&self, _: &tracing_span::Id) {}
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_end_waits_for_the_last_post_for_a_moment_and_reports_each_loss() {
+        let late = "the collector had not taken the last spans when unhang ended".to_owned();
+        let lost = "2 spans were dropped in all".to_owned();
+        for (has_ended, lost_spans, took, expect) in [
+            (true, 0, Duration::ZERO, vec![]),
+            (true, 2, Duration::ZERO, vec![lost.clone()]),
+            (false, 0, FLUSH, vec![late.clone()]),
+            (false, 2, FLUSH, vec![late, lost]),
+        ] {
+            let (telemetry, _spans) = kept(1);
+            telemetry.0.has_ended.send_replace(has_ended);
+            telemetry.lost(lost_spans);
+            let noted = Arc::default();
+            let listens = tracing::subscriber::set_default(Noted(Arc::clone(&noted)));
+            let began = Instant::now();
+            telemetry.close().await;
+            drop(listens);
+            // A paused clock goes on by whole milliseconds.
+            assert_eq!(began.elapsed().as_millis() / 10, took.as_millis() / 10);
+            assert_eq!(*noted.lock().unwrap(), expect);
+            telemetry.0.end.notified().await;
+        }
+    }
+
+    #[test]
+    fn a_span_that_finds_the_queue_full_or_nobody_behind_it_is_dropped_and_counted() {
+        let (telemetry, mut spans) = kept(1);
+        let subject = SpanSubject { method: "ping", ..SpanSubject::default() };
+        for dropped in [0, 1, 2] {
+            telemetry.request(None, &subject).answered(false);
+            assert_eq!(telemetry.dropped(), dropped);
+        }
+        assert!(spans.try_recv().is_ok() && spans.try_recv().is_err());
+        drop(spans);
+        telemetry.request(None, &subject).answered(false);
+        assert_eq!(telemetry.dropped(), 3);
+        telemetry.lost(5);
+        assert_eq!(telemetry.dropped(), 8);
+    }
+}

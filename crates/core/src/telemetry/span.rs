@@ -44,7 +44,10 @@ pub(super) enum SpanRole {
 
 /// A span as it is posted.
 #[derive(Debug)]
-#[cfg_attr(not(feature = "opentelemetry"), expect(dead_code, reason = "nothing posts spans in such a build"))]
+#[cfg_attr(
+    not(any(test, feature = "opentelemetry")),
+    expect(dead_code, reason = "nothing posts spans in such a build")
+)]
 pub(super) struct FinishedSpan {
     /// Its own place in the trace.
     pub(super) context: Parent,
@@ -201,4 +204,134 @@ fn random<const LENGTH: usize>() -> [u8; LENGTH] {
     let _filled = getrandom(&mut bytes, GetRandomFlags::empty());
     bytes[LENGTH - 1] |= u8::from(bytes == [0; LENGTH]);
     bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tokio::sync::mpsc;
+
+    use super::{super::tests::kept, *};
+    use crate::error::{Failure, ServerError};
+
+    fn parent(is_sampled: bool) -> Parent {
+        Parent { trace: [7; 16], span: [9; 8], is_sampled, state: "a=b".to_owned() }
+    }
+
+    fn only(spans: &mut mpsc::Receiver<FinishedSpan>) -> FinishedSpan {
+        let span = spans.try_recv().expect("one was sent");
+        assert!(spans.try_recv().is_err(), "it is sent once");
+        span
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_span_has_its_place_its_times_and_its_subject() {
+        let (telemetry, mut spans) = kept(9);
+        let tool = SpanSubject { method: "tools/call", tool: Some("echo"), ..SpanSubject::default() };
+        let prompt = SpanSubject { method: "prompts/get", prompt: Some("greet"), ..SpanSubject::default() };
+        let uri = SpanSubject { method: "resources/read", uri: Some("file:///a"), ..SpanSubject::default() };
+        for (subject, name, attributes) in [
+            (
+                &tool,
+                "tools/call echo",
+                [("gen_ai.tool.name", "echo"), ("gen_ai.operation.name", "execute_tool")].as_slice(),
+            ),
+            (&prompt, "prompts/get greet", &[("gen_ai.prompt.name", "greet")]),
+            (&uri, "resources/read", &[("mcp.resource.uri", "file:///a")]),
+        ] {
+            let before = now();
+            let mut ours = telemetry.request(Some(&parent(true)), subject);
+            ours.note("network.transport", "pipe");
+            let trace = ours.trace();
+            tokio::time::advance(Duration::from_millis(30)).await;
+            trace.server("srv", subject).answered(false);
+            let theirs = only(&mut spans);
+            tokio::time::advance(Duration::from_millis(12)).await;
+            ours.answered(false);
+            let ours = only(&mut spans);
+            assert_eq!((ours.name.as_str(), theirs.name.as_str()), (name, name));
+            assert_eq!((ours.role, theirs.role), (SpanRole::Server, SpanRole::Client));
+            assert_eq!((ours.took, theirs.took), (42_000_000, 0));
+            assert!(before > 1_600_000_000_000_000_000 && (before..=now()).contains(&ours.began));
+            assert_eq!((ours.parent, theirs.parent), (Some([9; 8]), Some(ours.context.span)));
+            for span in [&ours, &theirs] {
+                assert_eq!((span.context.trace, span.context.state.as_str()), ([7; 16], "a=b"));
+                assert!(span.context.is_sampled && span.failure.is_none());
+            }
+            let with = |last: (&'static str, &str)| {
+                let all = [("mcp.method.name", subject.method)].into_iter().chain(attributes.iter().copied());
+                all.chain([last]).map(|(key, value)| (key, value.to_owned())).collect::<Vec<_>>()
+            };
+            assert_eq!(ours.attributes, with(("network.transport", "pipe")));
+            assert_eq!(theirs.attributes, with(("unhang.server", "srv")));
+        }
+    }
+
+    #[tokio::test]
+    async fn what_is_not_sampled_is_not_sent_and_what_names_no_trace_has_one_of_its_own() {
+        let (telemetry, mut spans) = kept(9);
+        let subject = SpanSubject { method: "ping", ..SpanSubject::default() };
+        let hidden = telemetry.request(Some(&parent(false)), &subject);
+        hidden.trace().server("srv", &subject).answered(true);
+        hidden.answered(false);
+        assert!(spans.try_recv().is_err());
+        let mut own = Vec::new();
+        for _ in 0..2 {
+            telemetry.request(None, &subject).answered(false);
+            own.push(only(&mut spans));
+        }
+        assert!(own.iter().all(|span| span.parent.is_none() && span.context.state.is_empty()));
+        assert_ne!(own[0].context.trace, own[1].context.trace);
+        assert_ne!(own[0].context.span, own[1].context.span);
+        let trace = telemetry.request(Some(&parent(true)), &subject).trace();
+        assert!(trace == trace.clone() && trace != telemetry.request(Some(&parent(true)), &subject).trace());
+    }
+
+    #[tokio::test]
+    async fn each_outcome_of_a_span_is_told() {
+        let (telemetry, mut spans) = kept(9);
+        let subject = SpanSubject { method: "ping", ..SpanSubject::default() };
+        let begun = || telemetry.request(None, &subject);
+        let server = Error::Server(Box::new(ServerError::read("s", "ping", r#"{"code":-5,"message":"no"}"#)));
+        begun().answered(false);
+        begun().answered(true);
+        begun().refused(-31001, Some("deadline"), "late");
+        begun().refused(7, None, "no");
+        begun().ended(&Ok(()));
+        begun().ended::<()>(&Err(server));
+        begun().ended::<()>(&Err(Failure::ended().into()));
+        drop(begun());
+        for (kind, status, failure) in [
+            (None, None, None),
+            (Some("tool_error"), None, Some("")),
+            (Some("deadline"), Some("-31001"), Some("late")),
+            (Some("7"), Some("7"), Some("no")),
+            (None, None, None),
+            (Some("-5"), Some("-5"), Some("no")),
+            (Some("shutting_down"), None, Some("the connection has ended; connect again")),
+            (Some("cancelled"), None, Some("")),
+        ] {
+            let span = spans.try_recv().expect("one of each");
+            let noted = |key: &str| {
+                let found = span.attributes.iter().find(|(known, _)| *known == key);
+                found.map(|(_, value)| value.as_str())
+            };
+            assert_eq!((noted("error.type"), noted("rpc.response.status_code")), (kind, status));
+            assert_eq!(span.failure.as_deref(), failure, "{kind:?}");
+        }
+        assert!(spans.try_recv().is_err(), "each is sent once");
+    }
+
+    #[test]
+    fn each_bit_of_a_random_id_may_be_set() {
+        let (mut any, mut all) = ([0_u8; 8], [u8::MAX; 8]);
+        for _ in 0..200 {
+            for (index, byte) in random::<8>().into_iter().enumerate() {
+                any[index] |= byte;
+                all[index] &= byte;
+            }
+        }
+        assert_eq!((any, all), ([u8::MAX; 8], [0; 8]), "once in 2^193 runs it is not so");
+    }
 }
