@@ -151,4 +151,81 @@ mod tests {
         let unsaid = terms(5, CALL, true, None);
         assert_eq!((unsaid.limit, unsaid.asked_limit, unsaid.waited), (JOB, JOB, seconds(1)));
     }
+
+    /// The terms of a call by this clock, which has waited for a second.
+    fn timed(timeouts: &RequestTimeouts, jobs: JobCapabilities, clock: Option<u64>) -> CallTerms {
+        let timing =
+            CallTiming { now: seconds(100), waited: seconds(1), clock: clock.map(seconds), window: None };
+        CallTerms::of_call("tool", timeouts, PromotionReply::Words, jobs, timing)
+    }
+
+    #[test]
+    fn a_clients_clock_is_told_where_it_shortens_the_limit() {
+        for (clock, call, limit, is_told) in [
+            (None, 60, 59, false),
+            (Some(100), 60, 59, false),
+            // 95 of 100 parts of the clock are the limit of the server, to the second.
+            (Some(100), 95, 94, false),
+            (Some(100), 96, 94, true),
+            (Some(40), 60, 37, true),
+            // All of it has passed.
+            (Some(1), 60, 0, true),
+        ] {
+            let timeouts = RequestTimeouts { call: seconds(call), ..RequestTimeouts::default() };
+            let terms = timed(&timeouts, JobCapabilities::default(), clock);
+            assert_eq!(
+                (terms.limit.as_secs(), terms.asked_limit, terms.clock),
+                (limit, terms.limit, clock.filter(|_| is_told).map(seconds)),
+                "{clock:?} {call}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_call_may_be_a_job_where_jobs_are_made_and_its_moment_comes_before_its_end() {
+        let promotes = JobCapabilities { are_there: true, promotes: true, ..JobCapabilities::default() };
+        let makes_none = JobCapabilities { promotes: false, ..promotes };
+        let after = |count| Promotion::After(seconds(count));
+        for (jobs, promotion, call, job, may_be) in [
+            (promotes, after(5), 60, 600, true),
+            (makes_none, after(5), 60, 600, false),
+            (promotes, Promotion::Off, 60, 600, false),
+            // A second has passed of both: four are left until the moment, and nine or four until the end.
+            (promotes, after(5), 10, 600, true),
+            (promotes, after(5), 5, 600, false),
+            (promotes, after(5), 60, 5, true),
+            (promotes, after(5), 60, 4, false),
+        ] {
+            let (call, job) = (seconds(call), seconds(job));
+            let joining = JoinPolicy::Always;
+            let timeouts = RequestTimeouts { call, job, promotion, joining, ..RequestTimeouts::default() };
+            let terms = timed(&timeouts, jobs, None);
+            assert_eq!(terms.may_be_a_job(), may_be, "{timeouts:?}");
+            assert_eq!(terms.joining == JoinPolicy::Always, may_be, "{timeouts:?}");
+            assert_eq!(terms.asked_limit, if may_be { job } else { terms.limit }, "{timeouts:?}");
+            assert_eq!(terms.has_heartbeat, promotion != Promotion::Off, "{timeouts:?}");
+        }
+    }
+
+    #[test]
+    fn a_request_that_is_no_call_has_the_rest_of_its_limit_and_never_becomes_a_job() {
+        let timeouts = RequestTimeouts { request: seconds(30), ..RequestTimeouts::default() };
+        for (waited, left) in [(0, 30), (29, 1), (31, 0)] {
+            let terms = CallTerms::of_request(&timeouts, seconds(waited));
+            assert_eq!(
+                (terms.limit, terms.asked_limit, terms.waited),
+                (seconds(left), seconds(left), seconds(waited))
+            );
+            assert!(!terms.may_be_a_job() && !terms.promotion.is_refused() && !terms.has_heartbeat);
+            assert_eq!((terms.clock, terms.joining), (None, JoinPolicy::Never));
+        }
+    }
+
+    #[test]
+    fn a_window_that_says_nothing_is_served_for_the_longer_of_both_limits() {
+        for (call, limit) in [(60, JOB), (3600, seconds(3599))] {
+            let terms = terms(5, seconds(call), true, None);
+            assert_eq!((terms.limit, terms.asked_limit), (limit, limit), "{call}");
+        }
+    }
 }

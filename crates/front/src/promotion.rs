@@ -165,3 +165,94 @@ impl SessionCall {
         self.promotion.promotion_reply.result(report, self.awaited.name(), self.revision, ttl)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn json(text: &str) -> Json<'_> {
+        Json::new(text.as_bytes()).expect("JSON")
+    }
+
+    const WORDS: PromotionReply = PromotionReply::Words;
+    const CORE: PromotionReply = PromotionReply::Task(Dialect::Core);
+    const EXTENSION: PromotionReply = PromotionReply::Task(Dialect::Extension);
+
+    #[test]
+    fn a_job_has_the_form_that_its_client_supports_in_its_revision() {
+        use Revision::{V2024November, V2025June, V2025March, V2025November, V2026July};
+        const DECLARED: &str = r#""_meta":{"io.modelcontextprotocol/clientCapabilities":{"extensions":{"io.modelcontextprotocol/tasks":{}}}}"#;
+        const ASKED: &str = r#""task":{"ttl":1000}"#;
+        let both = format!("{{{ASKED},{DECLARED}}}");
+        let (asked, declared) = (format!("{{{ASKED}}}"), format!("{{{DECLARED}}}"));
+        let undeclared = r#"{"_meta":{"io.modelcontextprotocol/clientCapabilities":{"extensions":{}}}}"#;
+        for (params, core, extension) in [
+            ("{}", WORDS, WORDS),
+            (r#"{"task":true}"#, WORDS, WORDS),
+            (undeclared, WORDS, WORDS),
+            (&asked, CORE, WORDS),
+            (&declared, WORDS, EXTENSION),
+            (&both, CORE, EXTENSION),
+        ] {
+            for (revision, expect) in [
+                (V2024November, WORDS),
+                (V2025March, WORDS),
+                (V2025June, WORDS),
+                (V2025November, core),
+                (V2026July, extension),
+            ] {
+                assert_eq!(PromotionReply::of(json(params), revision), expect, "{params} {revision:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_server_does_not_see_the_request_for_a_task() {
+        let wanted = r#"{ "name":"a", "task":{"ttl":1}, "x":1.0e0 }"#;
+        let plan = |promotion_reply, at| PromotionPlan { at, promotion_reply };
+        for (promotion_reply, at, expect) in [
+            (CORE, Some(Duration::ZERO), r#"{ "name":"a", "x":1.0e0 }"#),
+            // Its server may have a use of its own for what is no request for a task here.
+            (EXTENSION, Some(Duration::ZERO), wanted),
+            (WORDS, Some(Duration::ZERO), wanted),
+            (WORDS, None, wanted),
+        ] {
+            let plan = plan(promotion_reply, at);
+            assert_eq!(plan.asked(wanted.to_owned()), expect, "{plan:?}");
+        }
+        assert_eq!(CORE.without_task(json(r#"{"task":{}}"#)).as_deref(), Some("{}"));
+        assert_eq!(WORDS.without_task(json(r#"{"task":{}}"#)), None);
+    }
+
+    #[test]
+    fn a_call_becomes_a_job_after_what_is_configured_and_before_its_limit_or_at_once_as_a_task() {
+        const NOW: u64 = 100;
+        let seconds = Duration::from_secs;
+        let after = |count| Promotion::After(seconds(count));
+        for (reply, promotion, clock, waited, limit, expect) in [
+            (WORDS, after(45), None, 0, 60, Some(NOW + 45)),
+            (EXTENSION, after(45), None, 0, 60, Some(NOW + 45)),
+            // The time that the call has waited is a part of it.
+            (WORDS, after(45), None, 5, 60, Some(NOW + 40)),
+            (WORDS, after(45), None, 50, 60, Some(NOW)),
+            (WORDS, after(45), Some(50), 0, 47, Some(NOW + 40)),
+            // At its limit the call has ended.
+            (WORDS, after(60), None, 0, 60, None),
+            (WORDS, after(60), None, 0, 61, Some(NOW + 60)),
+            (WORDS, after(60), None, 1, 60, Some(NOW + 59)),
+            (WORDS, Promotion::Off, None, 0, 60, None),
+            // Its client waits for nothing else, so no limit comes before.
+            (CORE, after(45), None, 0, 60, Some(NOW)),
+            (CORE, after(60), None, 0, 60, Some(NOW)),
+            (CORE, Promotion::Off, None, 0, 60, None),
+        ] {
+            let clock = clock.map(seconds);
+            let timing = CallTiming { now: seconds(NOW), waited: seconds(waited), clock, window: None };
+            let plan = PromotionPlan::of(reply, promotion, seconds(limit), timing);
+            assert_eq!(plan.at, expect.map(seconds), "{reply:?} {promotion} {waited} {limit}");
+            let is_refused = reply == CORE && expect.is_none();
+            assert_eq!((plan.promotion_reply, plan.is_refused()), (reply, is_refused));
+        }
+        assert_eq!((PromotionPlan::never().at, PromotionPlan::never().is_refused()), (None, false));
+    }
+}

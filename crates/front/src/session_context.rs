@@ -85,3 +85,31 @@ impl SessionContext {
         SessionContext { telemetry, transport, ..self }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use unhang_background::EngineService;
+    use unhang_jobs::error::JobError;
+    use unhang_tools::toolbox::NoTools;
+
+    use super::*;
+
+    #[test]
+    fn a_context_has_what_it_was_given_and_belongs_to_the_owner_until_a_caller_is_set() {
+        let context = SessionContext::new(Arc::new(NoTools), None, Some("Call echo.".to_owned()));
+        assert_eq!(context.instructions.as_deref(), Some("Call echo."));
+        assert_eq!((context.caller.name(), context.are_windows(), context.transport), (None, false, "tcp"));
+        assert!(context.jobs.is_none() && context.servers.is_none() && context.telemetry.is_none());
+        let unusable = Err(JobError::NoSuchJob("abcdefgh2345".parse().expect("an id")));
+        let service = Arc::new(EngineService::new(unusable, BTreeMap::new()));
+        let jobs = SessionJobs { service: Arc::clone(&service), tells_callers_apart: true };
+        let context = context.with_jobs(Some(jobs)).called_by(Caller::called("one")).of_windows();
+        let context = context.traced_by(None, "pipe").for_session(None, MayRead::never());
+        let kept = context.jobs.as_ref().expect("jobs");
+        assert!(Arc::ptr_eq(&kept.service, &service) && kept.tells_callers_apart);
+        assert_eq!((context.caller.name(), context.are_windows()), (Some("one"), true));
+        assert_eq!(context.transport, "pipe");
+    }
+}

@@ -123,3 +123,56 @@ impl Drop for CountedCall {
         self.tally.tool_calls.get_or_create(&labels).inc();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn requests(tally: &FrontTally, method: &'static str) -> u64 {
+        tally.requests.get_or_create(&[("method", Cow::Borrowed(method))]).get()
+    }
+
+    #[test]
+    fn statuses_that_have_occurred_are_counted_and_the_unusual_ones_together() {
+        let tally = FrontTally::default();
+        assert_eq!(tally.responses(), [], "nothing has been answered");
+        for status in [404, 200, 200, 503, 418, 0, 599] {
+            tally.responded(status);
+        }
+        let expect = [("200", 2), ("404", 1), ("503", 1), ("other", 3)];
+        assert_eq!(tally.responses(), expect.map(|(status, count)| (status.to_owned(), count)));
+    }
+
+    #[test]
+    fn methods_of_any_revision_are_counted_and_others_together() {
+        let tally = FrontTally::default();
+        for method in METHODS.into_iter().chain(["strange", "other", ""]) {
+            tally.requested(method);
+        }
+        for method in METHODS {
+            assert_eq!(requests(&tally, method), 1, "{method}");
+        }
+        assert_eq!(requests(&tally, OTHER), 3);
+        assert_eq!(requests(&tally, "strange"), 0);
+    }
+
+    #[test]
+    fn a_call_of_a_tool_is_counted_once_with_its_outcome() {
+        let tally = Arc::new(FrontTally::default());
+        let begin = || CountedCall::begin(Arc::clone(&tally), "echo".to_owned());
+        let counts = || {
+            ["ok", "error", "cancelled"].map(|outcome| {
+                let labels = [("tool", Cow::Borrowed("echo")), ("outcome", Cow::Borrowed(outcome))];
+                tally.tool_calls.get_or_create(&labels).get()
+            })
+        };
+        let open = begin();
+        assert_eq!(counts(), [0, 0, 0], "it has no outcome yet");
+        begin().ended(false);
+        assert_eq!(counts(), [1, 0, 0]);
+        begin().ended(true);
+        assert_eq!(counts(), [1, 1, 0]);
+        drop(open);
+        assert_eq!(counts(), [1, 1, 1]);
+    }
+}

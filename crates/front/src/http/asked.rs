@@ -137,3 +137,132 @@ fn decoded(value: &str) -> Option<Cow<'_, str>> {
         None => value.bytes().all(|byte| matches!(byte, 0x20..=0x7e | b'\t')).then_some(Cow::Borrowed(value)),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use unhang_net::serve::axum::http::{HeaderName, HeaderValue};
+
+    use super::*;
+
+    const LIST: &str = r#"{"jsonrpc":"2.0","id":1,"method":"tools/list"}"#;
+
+    fn kind(headers: &[(&'static str, &str)], body: &str) -> PostKind {
+        let header = |(name, value): &(&'static str, &str)| {
+            (HeaderName::from_static(name), HeaderValue::from_bytes(value.as_bytes()).expect("a value"))
+        };
+        asked(&headers.iter().map(header).collect(), body.as_bytes())
+    }
+
+    /// A request whose body names this revision.
+    fn naming(revision: &str, capabilities: &str, more: &str) -> String {
+        format!(
+            r#"{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{{"name":"echo"{more},"_meta":{{"io.modelcontextprotocol/protocolVersion":"{revision}"{capabilities}}}}}}}"#
+        )
+    }
+
+    const CAPABILITIES: &str = r#","io.modelcontextprotocol/clientCapabilities":{}"#;
+    const NEW: (&str, &str) = (REVISION, "2026-07-28");
+    const OLD: (&str, &str) = (REVISION, "2025-11-25");
+    const OURS: (&str, &str) = (SESSION, "s");
+    const CALL: (&str, &str) = (METHOD, "tools/call");
+    const ECHO: (&str, &str) = (NAME, "echo");
+
+    fn alone(is_introduced: bool, state: Option<&str>) -> PostKind {
+        PostKind::Alone { is_introduced, state: state.map(str::to_owned) }
+    }
+
+    #[test]
+    fn a_post_begins_a_session_belongs_to_one_or_stands_alone() {
+        let id = || Some(Id::from(1));
+        let begins = r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{}}"#;
+        let notification = r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#;
+        let response = r#"{"jsonrpc":"2.0","id":1,"result":{}}"#;
+        let belongs = || PostKind::Belongs("s".to_owned());
+        let whole = naming("2026-07-28", CAPABILITIES, "");
+        let missing = |header: &str| PostKind::Differs(id(), format!("the header {header} is missing"));
+        for (headers, body, expect) in [
+            (&[][..], begins, PostKind::Begins),
+            (&[OURS], begins, PostKind::Begins),
+            (&[OLD], begins, PostKind::Begins),
+            (&[OURS], LIST, belongs()),
+            (&[OURS, OLD], LIST, belongs()),
+            (&[OURS], response, belongs()),
+            (&[OURS], "garbage", belongs()),
+            (&[], LIST, PostKind::Homeless(id())),
+            (&[], notification, PostKind::Homeless(None)),
+            (&[], response, PostKind::Homeless(None)),
+            (&[], &format!("[{LIST}]"), PostKind::Homeless(None)),
+            (&[], "garbage", alone(true, None)),
+            (&[], r#"{"jsonrpc":"1.0","id":1,"method":"ping"}"#, alone(true, None)),
+            (&[], "", PostKind::Crowd),
+            (&[OURS], &format!("{LIST}{LIST}"), PostKind::Crowd),
+            // Some clients name the revision of their session with each request.
+            (&[OURS], &naming("2025-11-25", "", ""), belongs()),
+            (&[OURS], &naming("2026-07-28", "", ""), missing(REVISION)),
+            (&[OURS], &naming("1999-01-01", "", ""), missing(REVISION)),
+            (&[], &naming("2025-11-25", "", ""), missing(REVISION)),
+            // Which revisions there are is told to whoever names another one.
+            (&[OLD], &naming("2025-11-25", CAPABILITIES, ""), alone(true, None)),
+            (&[(REVISION, "1999-01-01")], LIST, PostKind::Foreign(id(), "1999-01-01".to_owned())),
+            (&[(REVISION, "1999-01-01"), OURS], LIST, PostKind::Foreign(id(), "1999-01-01".to_owned())),
+            (&[NEW, CALL, ECHO], &whole, alone(true, None)),
+            (&[NEW, CALL, ECHO, OURS], &whole, alone(true, None)),
+            (&[NEW, CALL, ECHO], &naming("2026-07-28", "", ""), alone(false, None)),
+            (&[NEW, (METHOD, "tools/list")], LIST, alone(false, None)),
+            (
+                &[NEW, CALL, ECHO],
+                &naming("2026-07-28", CAPABILITIES, r#","requestState":"unhang.a.1""#),
+                alone(true, Some("unhang.a.1")),
+            ),
+            (
+                &[NEW, CALL, ECHO],
+                &naming("2026-07-28", CAPABILITIES, r#","requestState":"a server's""#),
+                alone(true, None),
+            ),
+            // Only a request has to say in its headers what it is about.
+            (&[NEW], notification, alone(false, None)),
+            (&[NEW], &whole, missing(METHOD)),
+            (&[NEW, CALL], &whole, missing(NAME)),
+        ] {
+            assert_eq!(kind(headers, body), expect, "{headers:?} {body}");
+        }
+    }
+
+    #[test]
+    fn a_header_that_says_something_else_than_the_body_is_named() {
+        let whole = naming("2026-07-28", CAPABILITIES, "");
+        for (headers, why) in [
+            (&[OLD, CALL, ECHO][..], "mcp-protocol-version is `2025-11-25`, but the body names `2026-07-28`"),
+            (
+                &[NEW, (METHOD, "tools/list"), ECHO],
+                "mcp-method is `tools/list`, but the method is `tools/call`",
+            ),
+            (&[NEW, CALL, (NAME, "slow")], "mcp-name is `slow`, but name is different"),
+            (&[NEW, CALL, (NAME, "=?base64?c2xvdw==?=")], "mcp-name is `slow`, but name is different"),
+            (&[NEW, CALL, (NAME, "a\tb")], r"mcp-name is `a\tb`, but name is different"),
+            (&[NEW, CALL, (NAME, "\u{e9}cho")], "mcp-name has characters that a header cannot have"),
+            (&[NEW, CALL, (NAME, "=?base64?!?=")], "mcp-name has characters that a header cannot have"),
+            (&[NEW, CALL, (NAME, "=?base64?/w==?=")], "mcp-name has characters that a header cannot have"),
+        ] {
+            let expect = PostKind::Differs(Some(Id::from(1)), why.to_owned());
+            assert_eq!(kind(headers, &whole), expect, "{headers:?}");
+        }
+        for name in ["echo", "=?base64?ZWNobw==?="] {
+            assert_eq!(kind(&[NEW, CALL, (NAME, name)], &whole), alone(true, None), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_body_is_one_message_or_is_answered_for_what_it_is() {
+        for (body, expect) in [
+            (LIST.to_owned(), None),
+            (format!("[{LIST},{LIST}]"), None),
+            (format!("{LIST}\n{LIST}"), Some(PostKind::Crowd)),
+            (String::new(), Some(PostKind::Crowd)),
+            ("garbage".to_owned(), Some(alone(true, None))),
+            (r#"{"jsonrpc":"1.0","id":1,"method":"ping"}"#.to_owned(), Some(alone(true, None))),
+        ] {
+            assert_eq!(no_message(body.as_bytes()), expect, "{body}");
+        }
+    }
+}

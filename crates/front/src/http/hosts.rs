@@ -321,4 +321,37 @@ mod tests {
             assert_eq!(origin_of(text).as_deref(), expect, "{text}");
         }
     }
+
+    #[test]
+    fn a_host_is_a_name_or_an_address_in_the_form_of_requests() {
+        for (text, expect) in [
+            ("mcp.example.org", Some("mcp.example.org")),
+            ("MCP.Example.ORG", Some("mcp.example.org")),
+            ("my_host-1", Some("my_host-1")),
+            ("localhost", Some("localhost")),
+            ("192.0.2.1", Some("192.0.2.1")),
+            ("[::1]", Some("[::1]")),
+            ("[2001:DB8::1]", Some("[2001:db8::1]")),
+            ("", None),
+            ("::1", None),
+            ("[::1", None),
+            ("[192.0.2.1]", None),
+            ("localhost:8808", None),
+            ("[::1]:8808", None),
+            ("https://mcp.example.org", None),
+            ("mcp.example.org/mcp", None),
+            ("me@mcp.example.org", None),
+            ("a b", None),
+            ("*", None),
+            ("m\u{fc}nchen.example", None),
+        ] {
+            assert_eq!(host_of(text).as_deref(), expect, "{text}");
+        }
+        for (address, expect) in
+            [("192.0.2.1", "192.0.2.1"), ("::1", "[::1]"), ("2001:db8::1", "[2001:db8::1]")]
+        {
+            let name = name_of(address.parse().expect("an address"));
+            assert_eq!((name.as_str(), host_of(&name).as_deref()), (expect, Some(expect)));
+        }
+    }
 }

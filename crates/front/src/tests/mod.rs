@@ -1,7 +1,11 @@
 //! The session driven without tasks, every event by hand and time as a number; and the shell with real pipes.
 
+mod answers;
 mod heartbeats;
 mod life;
+mod offers;
+mod owners;
+mod parked_calls;
 mod promotion;
 mod properties;
 mod questions;
@@ -9,6 +13,7 @@ mod revisions;
 mod servers;
 mod shell;
 mod subscriptions;
+mod tasks;
 
 use std::time::Duration;
 
@@ -17,7 +22,7 @@ use unhang_bridge::params::Signature;
 use unhang_wire::Lines;
 
 use super::effects::{
-    CallKey, LineTarget, ONLY_STREAM, QuestionSubject, SessionAction, SessionEffects, StreamKey,
+    CallKey, ErrorAnswer, LineTarget, ONLY_STREAM, QuestionSubject, SessionAction, SessionEffects, StreamKey,
 };
 use super::mcp_session::McpSession;
 use unhang_core::{limits::Limits, queue::Class};
@@ -28,6 +33,12 @@ use unhang_tools::{Definition, Hints, ToolAnswer, ToolListing};
 struct RecordedClient {
     received: Vec<String>,
     backlog: usize,
+    /// The errors of its answers; `None` for each answer that is not a single error.
+    errors: Vec<Option<ErrorAnswer>>,
+    /// How many of its requests it has withdrawn, so that it gets no answer.
+    unanswered: usize,
+    /// Whether it accepts nothing beside an answer.
+    takes_only_answers: bool,
 }
 
 impl SessionEffects for RecordedClient {
@@ -38,13 +49,18 @@ impl SessionEffects for RecordedClient {
         let is_lost = is_lost && message["method"] != "notifications/subscriptions/acknowledged";
         assert_eq!(class == Class::Kept, !is_lost, "nothing but notifications may be lost: {message}");
         assert_eq!(matches!(to, LineTarget::Answer { .. }), message["method"].is_null(), "{to:?}: {message}");
+        if let LineTarget::Answer { error, .. } = to {
+            self.errors.push(error);
+        }
         self.received.push(String::from_utf8(line.to_vec()).expect("text"));
     }
 
-    fn nothing_to_client(&mut self, _only_one: StreamKey) {}
+    fn nothing_to_client(&mut self, _only_one: StreamKey) {
+        self.unanswered += 1;
+    }
 
     fn takes_more(&self, _only_one: StreamKey) -> bool {
-        true
+        !self.takes_only_answers
     }
 
     fn client_backlog(&self) -> usize {

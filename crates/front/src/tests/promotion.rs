@@ -20,8 +20,8 @@ use unhang_tools::{
     service::CallAnswer,
 };
 
-const ID: &str = "abcdefgh2345";
-const BEHIND: JobCapabilities = JobCapabilities {
+pub(super) const ID: &str = "abcdefgh2345";
+pub(super) const BEHIND: JobCapabilities = JobCapabilities {
     are_there: true,
     promotes: true,
     tells_callers_apart: true,
@@ -34,7 +34,7 @@ pub(super) fn job_report() -> JobReport {
     report(|record| record.status = JobState::Running)
 }
 
-fn report(change: impl FnOnce(&mut unhang_jobs::record::JobRecord)) -> JobReport {
+pub(super) fn report(change: impl FnOnce(&mut unhang_jobs::record::JobRecord)) -> JobReport {
     let status = samples::status(|record| {
         let holder = Holder { boot_id: "b".to_owned(), process: ProcessRecord { pid: 1, start: 1 } };
         record.name = "srv__now".to_owned();
@@ -70,12 +70,12 @@ fn promote(front: &mut TestSession) -> CallKey {
     }
 }
 
-const CALL: &str = r#"{"name":"srv__now","arguments":{}}"#;
-const TASK: &str = r#"{"name":"srv__now","arguments":{},"task":{"ttl":1000}}"#;
+pub(super) const CALL: &str = r#"{"name":"srv__now","arguments":{}}"#;
+pub(super) const TASK: &str = r#"{"name":"srv__now","arguments":{},"task":{"ttl":1000}}"#;
 /// A client of 2026-07-28, which says with each request what it can do.
 const MODERN: &str = r#""_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{"extensions":{"io.modelcontextprotocol/tasks":{}}}}"#;
 
-fn modern(params: &str) -> String {
+pub(super) fn modern(params: &str) -> String {
     format!("{{{MODERN},{params}}}")
 }
 
@@ -244,7 +244,7 @@ fn who_can_cope_with_tasks_gets_one_when_a_call_takes_too_long() {
 }
 
 /// What a client is answered to a request about a task, of which this is known.
-fn told(front: &mut TestSession, id: u32, method: &str, params: &str, told: &TasksTold) -> Value {
+pub(super) fn told(front: &mut TestSession, id: u32, method: &str, params: &str, told: &TasksTold) -> Value {
     ask(front, id, method, params);
     let key = match &front.actions()[..] {
         [SessionAction::Task { key, .. }] => *key,
@@ -514,5 +514,45 @@ fn a_call_in_flight_when_stdin_ends_never_becomes_a_job() {
         front.mcp_session.answered(front.now, key, &answered(Era::Legacy, Ok(raw("{}"))), &mut front.effects);
         assert_eq!(front.received()[0]["id"], 1);
         assert!(!front.mcp_session.stays_a_call(key), "nobody waits for it any more");
+    }
+}
+
+#[test]
+fn a_call_that_is_a_task_becomes_one_although_its_client_has_ended() {
+    for (params, is_task) in [(TASK, true), (CALL, false)] {
+        let mut front = with_jobs();
+        ask(&mut front, 1, "tools/call", params);
+        let (key, _) = asked(&mut front);
+        assert_eq!(front.mcp_session.wants_a_task(key), is_task, "{params}");
+        assert!(!front.mcp_session.wants_a_task(key + 1), "there is no such call");
+        front.mcp_session.client_end(front.now, &mut front.effects);
+        front.wait(seconds(1));
+        let ordered = front.actions();
+        let is_ordered =
+            matches!(ordered[..], [SessionAction::Promote { key: promoted, .. }] if promoted == key);
+        assert_eq!(is_ordered, is_task, "its server is not asked before: {ordered:?}");
+    }
+}
+
+#[test]
+fn the_clients_that_follow_a_task_can_be_asked_what_its_own_client_could() {
+    let sampling = MODERN.replace(r#"{"extensions""#, r#"{"sampling":{},"extensions""#);
+    let capabilities = r#"{"sampling":{},"extensions":{"io.modelcontextprotocol/tasks":{}}}"#;
+    for (params, expect) in [
+        (CALL.to_owned(), WhoIsAsked::Nobody),
+        (TASK.to_owned(), WhoIsAsked::Followers(r#"{"roots":{}}"#.into())),
+        (
+            format!(r#"{{{sampling},"name":"srv__now","arguments":{{}}}}"#),
+            WhoIsAsked::Followers(capabilities.into()),
+        ),
+    ] {
+        let mut front = with_jobs();
+        front.declare_capabilities(r#"{"roots":{}}"#);
+        ask(&mut front, 1, "tools/call", &params);
+        front.actions();
+        front.wait(seconds(45));
+        let key = promote(&mut front);
+        let who = front.mcp_session.promoted(front.now, key, &job_report(), &mut front.effects);
+        assert_eq!(who, Some(expect), "{params}");
     }
 }

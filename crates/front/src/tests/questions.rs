@@ -7,8 +7,9 @@ use super::{
     servers::{TOOL, answered, known, raw},
     *,
 };
+use unhang_core::fault::FaultKind;
 use unhang_gateway::KnownServers;
-use unhang_upstream::client::{Error, ServerError};
+use unhang_upstream::client::{Error, Failure, ServerError};
 
 /// A call of a server's tool in flight, of a client that can be asked for input.
 fn calling() -> (TestSession, CallKey) {
@@ -74,13 +75,24 @@ fn a_client_is_asked_in_the_servers_words_and_answers_in_its_own() {
 #[test]
 fn a_client_is_asked_nothing_that_it_has_not_offered() {
     let (mut front, key) = calling();
-    for (number, method) in ["sampling/createMessage", "roots/list", "ping", "no/such"].iter().enumerate() {
-        asks(&mut front, key, number as u64, method, None);
-        let (question, replied) = reply(&mut front);
-        let (code, why) = replied.expect_err("nobody can answer");
-        assert_eq!((question, code), (number as u64, -32601), "{why}");
-        assert!(why.contains(method), "{why}");
+    let (not_offered, not_known) =
+        ("the client that made the call does not offer it", "MCP has no such request to a client");
+    for (number, method, why) in [
+        (0, "sampling/createMessage", not_offered),
+        (1, "roots/list", not_offered),
+        (2, "ping", not_known),
+        (3, "no/such", not_known),
+    ] {
+        asks(&mut front, key, number, method, None);
+        let refusal = Err((-32601, format!("`{method}` is declined: {why}")));
+        assert_eq!(reply(&mut front), (number, refusal));
     }
+    front.effects.takes_only_answers = true;
+    asks(&mut front, key, 4, "elicitation/create", None);
+    let why = "the client that made the call accepts only the answer";
+    let refusal = Err((-32601, format!("`elicitation/create` is declined: {why}")));
+    assert_eq!(reply(&mut front), (4, refusal));
+    front.effects.takes_only_answers = false;
     asks(&mut front, key + 1, 9, "elicitation/create", None);
     let (_, replied) = reply(&mut front);
     assert!(replied.expect_err("no such call").1.contains("no longer waits"));
@@ -366,4 +378,68 @@ fn a_call_to_which_nobody_comes_back_ends_with_its_limit() {
     assert!(front.received().is_empty());
     front.says(&modern(2, "{}", &with(&state, "{}")));
     assert_eq!(front.received()[0]["result"]["resultType"], "complete");
+}
+
+#[test]
+fn a_timeout_of_a_server_says_whose_clock_or_which_question_made_it_so_early() {
+    let failure = |kind| -> Error {
+        let failure =
+            Failure { kind, happened: "it is so".to_owned(), hint: "do so".to_owned(), ..Failure::ended() };
+        failure.into()
+    };
+    let cut_short = "it is so; unhang cancelled the call just before the timeout of";
+    let asked = "`srv__now` needs the client's answer to `elicitation/create`, which did not come within";
+    let in_time = "answer the question in time, or raise call-timeout";
+    for (client, is_asked, kind, expect) in [
+        ("nobody", false, FaultKind::Deadline, "it is so; do so".to_owned()),
+        ("langflow", false, FaultKind::Deadline, format!("{cut_short} langflow (30s)")),
+        ("langflow", false, FaultKind::ServerExited, "it is so; do so".to_owned()),
+        ("langflow", true, FaultKind::ServerExited, "it is so; do so".to_owned()),
+        ("langflow", true, FaultKind::Deadline, format!("{asked} 28.5s; {in_time}")),
+        ("nobody", true, FaultKind::Deadline, format!("{asked} 1m; {in_time}")),
+    ] {
+        let mut front = TestSession::new(Limits::default());
+        front.mcp_session = front.mcp_session.with_servers(known(&[TOOL], true));
+        front.says(&format!(
+            r#"{{"jsonrpc":"2.0","id":0,"method":"initialize","params":{{"protocolVersion":"2025-11-25","capabilities":{{"elicitation":{{}}}},"clientInfo":{{"name":"{client}"}}}}}}"#
+        ));
+        let key = calls_again(&mut front, 1);
+        if is_asked {
+            asks(&mut front, key, 5, "elicitation/create", None);
+        }
+        front.received();
+        let answer = answered(Era::Legacy, Err(failure(kind)));
+        front.mcp_session.answered(front.now, key, &answer, &mut front.effects);
+        let error = front.received().pop().expect("an answer")["error"].clone();
+        assert_eq!(
+            (&error["code"], &error["message"]),
+            (&json!(kind.code()), &json!(expect)),
+            "{client} {is_asked}"
+        );
+    }
+    // If nobody says anything, the session itself says so.
+    let (mut front, key) = calling();
+    asks(&mut front, key, 5, "elicitation/create", None);
+    front.received();
+    front.wait(seconds(61));
+    let last = front.received().pop().expect("an error");
+    assert_eq!(last["error"]["message"], format!("{asked} 1m; {in_time}"));
+}
+
+#[test]
+fn a_client_answers_a_question_with_an_error_that_its_server_can_read() {
+    let (mut front, key) = calling();
+    asks(&mut front, key, 5, "elicitation/create", None);
+    front.received();
+    let says = |front: &mut TestSession, error: &str| {
+        front.says(&format!(r#"{{"jsonrpc":"2.0","id":"unhang-5","error":{error}}}"#));
+    };
+    // What is no error leaves the question open.
+    for error in [r#"{"code":-1}"#, r#"{"message":"no"}"#, r#"{"code":"x","message":"no"}"#] {
+        says(&mut front, error);
+        assert!(front.actions().is_empty(), "{error}");
+    }
+    // A code that is too large stands for an answer that did not come.
+    says(&mut front, r#"{"code":99999999999,"message":"no"}"#);
+    assert_eq!(reply(&mut front), (5, Err((-31009, "no".to_owned()))));
 }

@@ -188,3 +188,110 @@ fn other_tools_of_ours_are_told_of_where_they_differ() {
     assert_eq!(told.len(), 2, "the session and its subscription: {told:?}");
     assert!(told.iter().all(|message| message["method"] == "notifications/tools/list_changed"));
 }
+
+fn unwatched(front: &mut TestSession) -> Vec<String> {
+    let unwatched = |action| match action {
+        SessionAction::Unwatch((0, uri)) => Some(uri.to_string()),
+        _ => None,
+    };
+    front.actions().into_iter().filter_map(unwatched).collect()
+}
+
+#[test]
+fn a_resource_is_watched_for_as_long_as_any_part_of_the_session_watches_it() {
+    let cancel = |front: &mut TestSession, id: &str| {
+        front.says(&format!(
+            r#"{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{{"requestId":{id}}}}}"#
+        ));
+        unwatched(front)
+    };
+    let mut front = fronted();
+    listens(&mut front, "1", r#"{"resourceSubscriptions":["note:1","srv+note:7"]}"#);
+    listens(&mut front, "2", r#"{"resourceSubscriptions":["note:1"]}"#);
+    listens(&mut front, "3", r#"{"resourceSubscriptions":["srv+note:8"]}"#);
+    listens(&mut front, "4", r#"{"toolsListChanged":true}"#);
+    front.actions();
+    assert_eq!(cancel(&mut front, "4"), [] as [&str; 0]);
+    assert_eq!(cancel(&mut front, "1"), ["note:7"], "the other is watched by another");
+    assert_eq!(cancel(&mut front, "2"), ["note:1"]);
+    assert_eq!(cancel(&mut front, "3"), ["note:8"]);
+    // The session itself is such a part as well.
+    let (mut front, _) = subscribed();
+    listens(&mut front, "9", r#"{"resourceSubscriptions":["note:1","srv+note:7"]}"#);
+    front.actions();
+    assert_eq!(cancel(&mut front, "9"), ["note:7"]);
+    front.says(r#"{"jsonrpc":"2.0","id":2,"method":"resources/unsubscribe","params":{"uri":"note:1"}}"#);
+    assert_eq!(unwatched(&mut front), ["note:1"]);
+    front.says(r#"{"jsonrpc":"2.0","id":3,"method":"resources/unsubscribe","params":{"uri":"note:1"}}"#);
+    assert_eq!(unwatched(&mut front), [] as [&str; 0], "once is enough");
+}
+
+#[test]
+fn a_subscription_asks_for_what_there_is_and_for_no_more_than_it_may() {
+    let listened = |filter: &str| {
+        let mut front = fronted();
+        listens(&mut front, "1", filter);
+        front.received().remove(0)["params"]["notifications"].clone()
+    };
+    for (filter, expect) in [
+        ("{}", json!({})),
+        ("[]", json!({})),
+        (r#"{"toolsListChanged":1,"promptsListChanged":"true","resourceSubscriptions":true}"#, json!({})),
+        (
+            r#"{"toolsListChanged":true,"promptsListChanged":true,"resourcesListChanged":true,"other":true}"#,
+            json!({ "toolsListChanged": true, "promptsListChanged": true, "resourcesListChanged": true }),
+        ),
+        (
+            r#"{"resourceSubscriptions":["note:1",1,"elsewhere:1","srv+note:7"]}"#,
+            json!({ "resourceSubscriptions": ["note:1", "srv+note:7"] }),
+        ),
+    ] {
+        assert_eq!(listened(filter), expect, "{filter}");
+    }
+    let most = unhang_core::config::MAX_SUBSCRIPTIONS;
+    let uris: Vec<String> = (0..=most).map(|number| format!("srv+note:{number}")).collect();
+    let told = listened(&json!({ "resourceSubscriptions": uris }).to_string());
+    assert_eq!(told["resourceSubscriptions"].as_array().map(Vec::len), Some(most));
+}
+
+#[test]
+fn a_change_is_told_of_the_lists_that_have_changed_to_those_that_asked_for_them() {
+    let mut front = fronted();
+    for (id, list) in [("1", "toolsListChanged"), ("2", "promptsListChanged"), ("3", "resourcesListChanged")]
+    {
+        listens(&mut front, id, &format!(r#"{{"{list}":true}}"#));
+    }
+    front.received();
+    let told = |front: &mut TestSession, known| {
+        front.mcp_session.servers_changed(front.now, &known, &mut front.effects);
+        let heard = |message: &Value| (subscription(message).clone(), message["method"].clone());
+        front.received().iter().map(heard).collect::<Vec<_>>()
+    };
+    assert_eq!(told(&mut front, known(&[TOOL], true)), [], "nothing has changed");
+    let of = |id: u32, list: &str| (json!(id), json!(format!("notifications/{list}/list_changed")));
+    assert_eq!(told(&mut front, known(&[TOOL, OTHER], true)), [of(1, "tools")]);
+    let mut nothing = known(&[TOOL, OTHER], true);
+    nothing.catalog = Arc::default();
+    let expect = [of(1, "tools"), of(2, "prompts"), of(3, "resources")];
+    assert_eq!(told(&mut front, nothing), expect);
+}
+
+#[test]
+fn a_change_of_a_part_of_a_resource_is_told_in_the_name_of_the_client() {
+    let mut front = fronted();
+    listens(&mut front, "1", r#"{"resourceSubscriptions":["srv+note:7","srv+note:a/"]}"#);
+    front.received();
+    for (server, uri, expect) in [
+        (0, "note:7", Some("srv+note:7")),
+        (0, "note:7/part", Some("srv+note:7/part")),
+        (0, "note:a/", Some("srv+note:a/")),
+        (0, "note:a/b", Some("srv+note:a/b")),
+        (0, "note:77", None),
+        (0, "note:", None),
+        (1, "note:7", None),
+    ] {
+        front.mcp_session.updated(front.now, &(server, uri.into()), &mut front.effects);
+        let told: Vec<_> = front.received().iter().map(|message| message["params"]["uri"].clone()).collect();
+        assert_eq!(told, Vec::from_iter(expect), "{server} {uri}");
+    }
+}

@@ -1,8 +1,11 @@
 //! Who is let in, what is whose, and how much of it one client may have.
 
+use std::{collections::BTreeMap, num::NonZeroU32};
+
 use unhang_net::serve::UnprovenClient;
 
-use super::*;
+use super::{super::access::TokenOwner, *};
+use unhang_core::fair::FairnessKey;
 
 const ONE: &str = "Bearer one-0123456789abcdef";
 const TWO: &str = "Bearer two-0123456789abcdef";
@@ -125,4 +128,34 @@ async fn no_client_takes_what_the_others_need() {
     assert_eq!(web.ask("DELETE", "/mcp", &[session, one[0]], Body::empty()).await.status(), 200);
     sleep(Duration::from_secs(10)).await;
     begin(&web, ONE).await;
+}
+
+#[test]
+fn a_callers_share_has_the_weight_of_its_name_in_the_configuration() {
+    let weights = [("token 2", 3), ("subject ann", 5)]
+        .map(|(name, weight)| (name.to_owned(), NonZeroU32::new(weight).expect("more than nothing")));
+    let token = |text: &str| Token::new(text["Bearer ".len()..].to_owned()).expect("a token");
+    let access = Access::new(vec![token(ONE), token(TWO)]).with_weights(BTreeMap::from(weights));
+    let weighed = |access: &Access, caller: &TokenOwner| {
+        access.fairness_key(caller, || panic!("{caller} has an identity"))
+    };
+    let subject = |name: &str| TokenOwner::Subject(name.into());
+    for (caller, name, weight) in [
+        (TokenOwner::Token(1), "token 1", 1),
+        (TokenOwner::Token(2), "token 2", 3),
+        (subject("ann"), "subject ann", 5),
+        (subject("bob"), "subject bob", 1),
+        // A name that a subject gives itself is not the name of a token.
+        (subject("token 2"), "subject token 2", 1),
+    ] {
+        let weight = NonZeroU32::new(weight).expect("more than nothing");
+        assert_eq!(weighed(&access, &caller), FairnessKey::new(name).weighing(weight), "{caller}");
+    }
+    let anybody = access.fairness_key(&TokenOwner::Anybody, || FairnessKey::new("a peer"));
+    assert_eq!(anybody, FairnessKey::new("a peer"));
+    // The configuration counts tokens from the first, and callers keep their identity when it changes.
+    let weights = BTreeMap::from([("token 1".to_owned(), NonZeroU32::new(7).expect("more than nothing"))]);
+    let later = Access::new(vec![token(TWO)]).with_weights(weights).after(&access);
+    let seven = NonZeroU32::new(7).expect("more than nothing");
+    assert_eq!(weighed(&later, &TokenOwner::Token(2)), FairnessKey::new("token 2").weighing(seven));
 }
