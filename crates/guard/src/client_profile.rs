@@ -26,6 +26,7 @@ pub(super) struct ClientProfile {
     name: Option<String>,
     call_clock: Option<Duration>,
     negotiated: Option<String>,
+    /// The version in the requests of a client without a handshake.
     modern_version: Option<String>,
     session: RecordedSession,
 }
@@ -46,7 +47,8 @@ impl ClientProfile {
         match (request.method, request.params) {
             ("initialize", params) => {
                 self.era = ClientEra::Legacy;
-                self.negotiated = None;
+                // A client of both eras may have asked without a handshake before.
+                (self.negotiated, self.modern_version) = (None, None);
                 self.session.initialize(raw, id_span());
                 return Some(self.learn_client(params, true));
             }
@@ -149,14 +151,14 @@ impl ClientProfile {
     pub(super) fn probe(&self, id: &Id) -> Vec<u8> {
         let id = id.to_json();
         match &self.modern_version {
-            Some(version) if self.is_modern() => {
+            Some(version) => {
                 let version = serde_json::Value::from(version.as_str());
                 let info = concat!(r#"{"name":"unhang","version":""#, env!("CARGO_PKG_VERSION"), r#""}"#);
                 format!(
                     r#"{{"jsonrpc":"2.0","id":{id},"method":"server/discover","params":{{"_meta":{{"io.modelcontextprotocol/protocolVersion":{version},"io.modelcontextprotocol/clientInfo":{info},"io.modelcontextprotocol/clientCapabilities":{{}}}}}}}}"#
                 )
             }
-            _ => format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"ping"}}"#),
+            None => format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"ping"}}"#),
         }
         .into_bytes()
     }

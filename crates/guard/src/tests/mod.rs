@@ -1,6 +1,7 @@
 //! The session driven without a process: every event by hand, time as a number.
 
 mod bounds;
+mod clients;
 mod drained;
 mod heartbeats;
 mod ids;
