@@ -145,3 +145,174 @@ impl StartFault {
         ErrorReport { kind: FaultKind::StartFailed, summary: self.happened.clone(), hint: START_HINT }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+    use unhang_wire::Id;
+
+    use super::*;
+
+    const fn seconds(count: u64) -> Duration {
+        Duration::from_secs(count)
+    }
+
+    /// A call that was sent at second 10 and may take 20 s.
+    fn call(method: &str) -> GuardedCall {
+        let call = GuardedCall::new(Id::from(7), method, Role::Other, seconds(10), Some(seconds(20)));
+        GuardedCall { sent: true, ..call }
+    }
+
+    fn report(call: &GuardedCall) -> CallReport<'_> {
+        CallReport { server: "srv", call, now: seconds(25) }
+    }
+
+    #[test]
+    fn the_line_of_an_error_tells_the_call_the_time_and_what_is_known_besides() {
+        let call = call("tools/call");
+        let evidence = Evidence { junk: vec!["noise".to_owned()], ..Evidence::default() };
+        for (kind, limit) in [(FaultKind::Deadline, json!(20_000)), (FaultKind::ServerExited, Value::Null)] {
+            let error_report = ErrorReport { kind, summary: "it happened".to_owned(), hint: "go on" };
+            let (exit, retry_after) = (Some("exit code 3".to_owned()), Some(seconds(4)));
+            let line = report(&call).line(error_report, exit, retry_after, evidence.clone());
+            let line: Value = serde_json::from_slice(&line).expect("JSON");
+            let data = &line["error"]["data"];
+            assert_eq!((&line["id"], &line["error"]["code"]), (&json!(7), &json!(kind.code())));
+            assert_eq!(line["error"]["message"], "it happened; go on");
+            assert_eq!((&data["server"], &data["method"]), (&json!("srv"), &json!("tools/call")));
+            assert_eq!((&data["elapsedMs"], &data["limitMs"]), (&json!(15_000), &limit));
+            assert_eq!((&data["exit"], &data["retryAfterMs"]), (&json!("exit code 3"), &json!(4000)));
+            assert_eq!(data["junk"], json!(["noise"]));
+        }
+    }
+
+    #[test]
+    fn a_deadline_tells_who_was_waited_for_and_which_limit_to_raise() {
+        let tool = || call("tools/call");
+        let mut clocked = ClientProfile::default();
+        clocked.set_call_clock(seconds(22));
+        let unclocked = ClientProfile::default();
+        let question = ServerQuestion {
+            server_id: Id::from(1),
+            is_of_a_task: false,
+            method: "roots/list".into(),
+            since: seconds(11),
+        };
+        let asked = Some(&question);
+        let answer = "`srv` did not answer `tools/call` within 20s";
+        let job = "unhang cancelled the call; raise --job-timeout if it needs longer";
+        let raise = "unhang cancelled the call; raise --call-timeout if it needs longer";
+        let raise_request = "unhang cancelled the request; raise --request-timeout if it needs longer";
+        let start = "it has not answered anything since its start; raise --start-timeout if it needs longer to \
+                     start, or see its log";
+        let clock = "unhang cancelled the call just before the timeout of the client (22s)";
+        for (call, client, call_timeout, has_started, question, happened, hint) in [
+            (tool(), &unclocked, 20, true, None, answer, raise),
+            (tool(), &unclocked, 20, false, None, answer, start),
+            // The clock of the client counts only if it made the limit shorter than the configured one.
+            (tool(), &clocked, 20, true, None, answer, raise),
+            (tool(), &clocked, 21, true, None, answer, clock),
+            (tool(), &clocked, 21, false, None, answer, start),
+            (GuardedCall { is_job: true, ..tool() }, &clocked, 21, false, None, answer, job),
+            (
+                GuardedCall { limit: None, ..tool() },
+                &clocked,
+                21,
+                true,
+                None,
+                "`srv` did not answer `tools/call` within 15s",
+                raise,
+            ),
+            (
+                GuardedCall { sent: false, held_for: seconds(5), ..tool() },
+                &unclocked,
+                20,
+                true,
+                asked,
+                "`srv` was not ready again to answer `tools/call` within 20s",
+                raise,
+            ),
+            (
+                GuardedCall { held_for: seconds(5), ..tool() },
+                &unclocked,
+                20,
+                true,
+                None,
+                "`srv` did not answer `tools/call` within 20s, 5s of which it took to start",
+                raise,
+            ),
+            (
+                tool(),
+                &clocked,
+                21,
+                false,
+                asked,
+                "`srv` needs the client's answer to `roots/list`, which did not come within 20s",
+                "unhang cancelled the call; answer the question in time, or raise --call-timeout",
+            ),
+            (
+                call("prompts/get"),
+                &clocked,
+                21,
+                true,
+                asked,
+                "`srv` did not answer `prompts/get` within 20s",
+                raise_request,
+            ),
+        ] {
+            let told = report(&call).deadline(client, seconds(call_timeout), has_started, question);
+            assert_eq!((told.0.as_str(), &*told.1), (happened, hint));
+        }
+    }
+
+    #[test]
+    fn every_other_end_of_a_call_is_worded_with_its_server_and_method() {
+        let call = call("tools/call");
+        let listen = GuardedCall { role: Role::Listen, ..self::call("subscriptions/listen") };
+        let start = StartFault { happened: "no program".to_owned(), exit: None };
+        let ended = "`srv` ended 15s after `tools/call` was sent";
+        for (error_report, kind, summary, hint) in [
+            (report(&call).exited("`srv` ended", true), FaultKind::ServerExited, ended, RESTART_HINT),
+            (report(&call).exited("`srv` ended", false), FaultKind::ServerExited, ended, "see its stderr"),
+            (
+                report(&call).bad_response("why"),
+                FaultKind::BadResponse,
+                "`srv` answered `tools/call` with an invalid response: why",
+                BAD_RESPONSE_HINT,
+            ),
+            (
+                report(&call).too_large(2000, 1000),
+                FaultKind::TooLarge,
+                "the answer of `srv` to `tools/call` is 2000 bytes long, over the limit of 1000",
+                "ask for less, or raise --max-message",
+            ),
+            (start.report(), FaultKind::StartFailed, "no program", START_HINT),
+        ] {
+            assert_eq!(
+                (error_report.kind, error_report.summary.as_str(), error_report.hint),
+                (kind, summary, hint)
+            );
+        }
+        for (call, told, hint) in [
+            (
+                &call,
+                "`srv` had not answered `tools/call` after 15s",
+                "send the request again in the next session if it is safe to repeat",
+            ),
+            (
+                &listen,
+                "`srv` had not answered `subscriptions/listen` after 15s",
+                "subscribe again with the next session",
+            ),
+        ] {
+            let error_report = report(call).shutting_down("the client closed its stream");
+            assert_eq!((error_report.kind, error_report.hint), (FaultKind::ShuttingDown, hint));
+            assert!(
+                error_report.summary.contains("the client closed its stream"),
+                "{}",
+                error_report.summary
+            );
+            assert!(error_report.summary.ends_with(told), "{}", error_report.summary);
+        }
+    }
+}

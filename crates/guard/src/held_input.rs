@@ -59,3 +59,27 @@ impl HeldInput {
         self.waiting.iter()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn calls_that_are_sent_again_stand_in_front_and_all_bytes_are_counted() {
+        let mut held = HeldInput::default();
+        held.hold_call(Id::from(1), 10);
+        held.hold_line(b"12345".to_vec());
+        assert_eq!(held.bytes(), 15);
+        held.hold_first(vec![Id::from(2), Id::from(3)], 100);
+        assert_eq!(held.bytes(), 115);
+        let in_words = |waiting: &WaitingForServer| match waiting {
+            WaitingForServer::Call(id) => id.to_json(),
+            WaitingForServer::Line(line) => String::from_utf8_lossy(line).into_owned(),
+        };
+        assert_eq!(held.iter().map(in_words).collect::<Vec<_>>(), ["2", "3", "1", "12345"]);
+        assert_eq!(held.take().iter().map(in_words).collect::<Vec<_>>(), ["2", "3", "1", "12345"]);
+        assert_eq!((held.bytes(), held.take().len()), (0, 0), "it is taken once");
+        held.hold_first(vec![Id::from(4)], 7);
+        assert_eq!(held.bytes(), 7);
+    }
+}

@@ -251,4 +251,110 @@ mod tests {
         assert_eq!(&*follow_ups.recv().await.expect("the second").params, "2");
         assert_eq!(&*follow_ups.recv().await.expect("the fourth has its place").params, "4");
     }
+
+    /// The event that is there already, if there is one.
+    async fn event_now(relays: &mut CallRelays) -> Option<RelayEvent> {
+        tokio::select! {
+            biased;
+            event = relays.event() => Some(event),
+            () = ready(()) => None,
+        }
+    }
+
+    async fn withdrawn_now(relays: &mut CallRelays) -> Option<Id> {
+        match event_now(relays).await {
+            Some(RelayEvent::Withdrawn(call)) => Some(call),
+            Some(RelayEvent::Asked(params, _)) => panic!("{params} is asked"),
+            None => None,
+        }
+    }
+
+    #[tokio::test]
+    async fn a_job_that_stops_waiting_withdraws_its_call_and_no_other() {
+        let mut relays = CallRelays::new(2);
+        let jobs: Vec<PendingCall> = (1..=3).map(|id| relays.open(Id::from(id)).0).collect();
+        assert_eq!(withdrawn_now(&mut relays).await, None, "each job waits");
+        let [first, second, third] = jobs.try_into().ok().expect("three");
+        drop((first, third));
+        let mut withdrawn = [withdrawn_now(&mut relays).await, withdrawn_now(&mut relays).await];
+        withdrawn.sort_by_key(|id| id.as_ref().map(Id::to_json));
+        assert_eq!(withdrawn, [Some(Id::from(1)), Some(Id::from(3))]);
+        assert_eq!(withdrawn_now(&mut relays).await, None, "each is told once");
+        relays.tell(
+            "srv",
+            &Id::from(2),
+            JobNews::Answer(Era::Legacy, br#"{"jsonrpc":"2.0","id":2,"result":{}}"#),
+        );
+        let answer = second.answering.await;
+        assert_eq!(answer.outcome.expect("a result").get(), "{}");
+        assert_eq!(withdrawn_now(&mut relays).await, None, "a job that was answered has not withdrawn");
+    }
+
+    #[tokio::test]
+    async fn a_relay_is_forgotten_by_its_key_and_not_with_a_later_call_of_the_same_id() {
+        let mut relays = CallRelays::new(2);
+        let (first, old) = relays.open(Id::from(1));
+        let (mut second, new) = relays.open(Id::from(1));
+        assert_ne!(old, new);
+        assert!(first.answering.await.outcome.is_err(), "a later call has its place");
+        relays.forget(&Id::from(1), old);
+        relays.tell("srv", &Id::from(1), JobNews::Progress(b"{}"));
+        assert!(second.seen.borrow_and_update().is_some(), "the later call keeps its relay");
+        relays.forget(&Id::from(2), new);
+        relays.forget(&Id::from(1), new);
+        let ended = second.answering.await.outcome.expect_err("nobody can answer").to_string();
+        assert_eq!(ended, Error::Disposed.to_string());
+    }
+
+    #[tokio::test]
+    async fn news_of_a_call_reaches_its_job_as_what_it_is() {
+        let result: &[u8] = br#"{"jsonrpc":"2.0","id":1,"result":{"a":1.0}}"#;
+        let error = br#"{"jsonrpc":"2.0","id":1,"error":{"code":-5,"message":"broken"}}"#;
+        for (line, era, expect) in
+            [(result, Era::Modern, Ok(r#"{"a":1.0}"#)), (error, Era::Legacy, Err("broken"))]
+        {
+            let mut relays = CallRelays::new(2);
+            let (mut job, _) = relays.open(Id::from(1));
+            relays.tell("srv", &Id::from(2), JobNews::Progress(b"1"));
+            relays.tell("srv", &Id::from(1), JobNews::Progress(b"{\"progress\":1}"));
+            relays.tell("srv", &Id::from(1), JobNews::Progress(b"{\"progress\":2}"));
+            let seen = job.seen.borrow_and_update().as_ref().map(|seen| seen.get().to_owned());
+            assert_eq!(seen.as_deref(), Some(r#"{"progress":2}"#), "the newest");
+            relays.tell("srv", &Id::from(1), JobNews::Log(b"{\"data\":"));
+            relays.tell("srv", &Id::from(1), JobNews::Log(b"{\"data\":1}"));
+            let Ok(SideMessage::Logged(said)) = job.said.try_recv() else { panic!("a log") };
+            assert_eq!(said.get(), r#"{"data":1}"#, "only JSON is passed on");
+            relays.tell("srv", &Id::from(1), JobNews::Answer(era, line));
+            let answer = job.answering.await;
+            assert_eq!(answer.era, era);
+            match (answer.outcome, expect) {
+                (Ok(result), Ok(expect)) => assert_eq!(result.get(), expect),
+                (Err(error), Err(expect)) => assert!(error.to_string().contains(expect), "{error}"),
+                (outcome, _) => panic!("{outcome:?}"),
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_request_of_a_job_is_made_unless_the_job_has_stopped_waiting() {
+        // A queue has room for one at least.
+        for most in [0, 1] {
+            let mut relays = CallRelays::new(most);
+            let mut source = relays.source();
+            drop(source.ask("withdrawn".into()));
+            assert!(event_now(&mut relays).await.is_none(), "nobody waits for it");
+            let job = source.ask("wanted".into());
+            let Some(RelayEvent::Asked(params, again)) = event_now(&mut relays).await else {
+                panic!("it is to be made")
+            };
+            assert_eq!(&*params, "wanted");
+            relays.insert(Id::from(9), again);
+            let line = br#"{"jsonrpc":"2.0","id":9,"result":[]}"#;
+            relays.tell("srv", &Id::from(9), JobNews::Answer(Era::Modern, line));
+            assert_eq!(job.answering.await.outcome.expect("a result").get(), "[]");
+        }
+        let (mut source, _follow_ups) = BridgeSender::new(usize::MAX);
+        let waiting: Vec<PendingCall> = (0..MOST_FOLLOW_UPS).map(|_| source.ask("1".into())).collect();
+        assert!(source.ask("1".into()).answering.await.outcome.is_err(), "{} wait", waiting.len());
+    }
 }

@@ -8,9 +8,11 @@ mod ids;
 mod life;
 mod local_jobs;
 mod offers;
+mod own_ids;
 mod promotion;
 mod questions;
 mod restarts;
+mod tables;
 mod talk;
 
 use std::time::Duration;
