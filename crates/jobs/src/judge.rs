@@ -265,3 +265,6 @@ fn end_survivors(judge: Judge, id: JobId, run: Option<&RunRecord>) -> SweptTree 
         with_orphans: judge == Judge::Watcher,
     })
 }
+
+#[cfg(test)]
+mod tests;

@@ -117,3 +117,141 @@ fn again(is_repeatable: Option<bool>) -> &'static str {
         None => "",
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, time::Duration};
+
+    use super::*;
+    use crate::{
+        record::{CallTicket, ProcessRecord},
+        testing::{NOBODY, TestFolder, before_now, call, ticket},
+    };
+
+    const HOUR: Duration = Duration::from_secs(3600);
+
+    #[test]
+    fn a_call_is_left_if_its_holder_has_gone_or_has_let_go_of_it() {
+        let starter = crate::shims::this_process().unwrap();
+        let (here, own) = (starter.boot_id.as_str(), starter.process);
+        for (boot_id, process, ticket, expected) in [
+            (here, own, None, CallHolder::No),
+            (here, own, Some(ticket(false)), CallHolder::No),
+            (here, own, Some(ticket(true)), CallHolder::Yes),
+            (here, NOBODY, None, CallHolder::Yes),
+            (here, NOBODY, Some(ticket(false)), CallHolder::Yes),
+            ("0000-1", own, None, CallHolder::Yes),
+            ("0000-1", NOBODY, Some(ticket(true)), CallHolder::Yes),
+        ] {
+            let call = call(boot_id, process, ticket).call.unwrap();
+            assert_eq!(left(&call, &starter), expected, "{call:?}");
+        }
+    }
+
+    #[test]
+    fn a_call_with_a_ticket_can_be_taken_up_until_its_time_is_over() {
+        let now = JobTimestamp::now();
+        let later = JobTimestamp::from_millis(now.millis() + 3_600_000);
+        let earlier = before_now(HOUR);
+        for (has_ticket, created_at, started_at, timeout_ms, expected) in [
+            (true, now, None, Some(60_000), true),
+            (true, earlier, None, Some(60_000), false),
+            (true, earlier, None, Some(7_200_000), true),
+            (true, earlier, Some(now), Some(60_000), true),
+            (true, now, Some(earlier), Some(60_000), false),
+            // No time has passed, and there was none.
+            (true, later, None, Some(0), false),
+            (true, later, None, Some(1), true),
+            (true, now, None, None, false),
+            (false, now, None, Some(60_000), false),
+            (false, earlier, None, Some(60_000), false),
+        ] {
+            let ticket = has_ticket.then(|| ticket(false));
+            let record = JobRecord { created_at, started_at, timeout_ms, ..call("boot", NOBODY, ticket) };
+            assert_eq!(may_be_taken_up(&record), expected, "{record:?}");
+        }
+        assert!(!may_be_taken_up(&crate::testing::command()), "a command is no call");
+    }
+
+    /// The state of a call with this holder, as the next look leaves it, and the words about its end.
+    fn state(
+        (process, ticket, timeout_ms, is_repeatable): (Option<ProcessRecord>, Option<CallTicket>, u64, bool),
+        prepare: fn(&crate::folder::JobFolder),
+    ) -> (String, String) {
+        let mut test = TestFolder::new();
+        let process = process.unwrap_or(test.starter.process);
+        let mut record = call(&test.starter.boot_id, process, ticket);
+        (record.timeout_ms, record.created_at) = (Some(timeout_ms), before_now(HOUR));
+        let call = record.call.as_mut().unwrap();
+        call.is_repeatable = is_repeatable;
+        let call = call.clone();
+        let job = test.accept(&record);
+        prepare(&test.data.job(record.job_id));
+        let admission = JobAdmission { starter: &test.starter, limit: None, is_open: false };
+        let found = judge_call(&test.data, &mut test.store, &job, &call, &admission).unwrap();
+        let row = test.get(record.job_id);
+        match found {
+            JobFinding::Alive => {
+                assert_eq!(row, job, "nothing was changed");
+                ("alive".to_owned(), String::new())
+            }
+            _ => {
+                let ending = row.record.ending.unwrap();
+                let reason = ending.reason.map_or("-".to_owned(), |reason| reason.to_string());
+                (format!("{} {reason}", row.record.status), ending.detail.unwrap_or_default())
+            }
+        }
+    }
+
+    #[test]
+    fn a_left_call_ends_unless_somebody_can_still_take_it_up() {
+        const LONG: u64 = 7_200_000;
+        let (gone, lives) = (Some(NOBODY), None);
+        let kept = || Some(ticket(false));
+        let nothing: fn(&crate::folder::JobFolder) = |_| {};
+        let cancel: fn(&crate::folder::JobFolder) = |folder| fs::write(folder.file(CANCEL), "").unwrap();
+        let end: fn(&crate::folder::JobFolder) =
+            |folder| folder.write(EXIT, &EndRecord::without_run(JobEnd::Completed)).unwrap();
+        let damage: fn(&crate::folder::JobFolder) = |folder| fs::write(folder.file(EXIT), "{").unwrap();
+        let no_folder: fn(&crate::folder::JobFolder) = |folder| fs::remove_dir_all(folder.path()).unwrap();
+        for (call, prepare, expected, words) in [
+            ((lives, None, 0, false), cancel, "alive", ""),
+            ((lives, Some(ticket(true)), LONG, false), nothing, "alive", ""),
+            ((lives, Some(ticket(true)), 0, false), nothing, "failed timeout", "the answer of `srv` ended"),
+            ((gone, kept(), LONG, false), nothing, "alive", ""),
+            ((gone, kept(), LONG, false), cancel, "cancelled -", ""),
+            ((gone, kept(), LONG, false), end, "completed -", ""),
+            ((gone, kept(), 0, false), nothing, "failed timeout", "check before you repeat it"),
+            ((gone, kept(), 0, true), nothing, "failed timeout", "is safe to repeat"),
+            ((gone, None, LONG, false), nothing, "failed unhang_ended", "check before you repeat it"),
+            ((gone, None, LONG, true), nothing, "failed unhang_ended", "is safe to repeat"),
+            ((gone, None, 0, false), cancel, "cancelled -", ""),
+            ((gone, None, 0, false), end, "completed -", ""),
+            ((gone, None, 0, false), damage, "failed unhang_ended", "ended before the answer came"),
+            ((gone, None, 0, false), no_folder, "failed unhang_ended", "ended before the answer came"),
+        ] {
+            let case = format!("{call:?}, expected {expected}");
+            let (found, detail) = state(call, prepare);
+            assert_eq!(found, expected, "{case}: {detail}");
+            assert!(detail.contains(words), "{case}: {detail}");
+        }
+        let untold = unhang_ended(None).detail.unwrap();
+        assert!(
+            untold.ends_with("before the answer came"),
+            "nobody knows whether it can be repeated: {untold}"
+        );
+    }
+
+    #[test]
+    fn a_left_call_whose_lock_another_process_holds_is_left_to_that_process() {
+        let mut test = TestFolder::new();
+        let record = call(&test.starter.boot_id, NOBODY, None);
+        let job = test.accept(&record);
+        let _held = Lock::try_take(&test.data.job(record.job_id).file(LOCK)).unwrap().unwrap();
+        let admission = JobAdmission { starter: &test.starter, limit: None, is_open: false };
+        let call = record.call.as_ref().unwrap();
+        let found = judge_call(&test.data, &mut test.store, &job, call, &admission).unwrap();
+        assert!(matches!(found, JobFinding::Alive), "{found:?}");
+        assert_eq!(test.get(record.job_id), job);
+    }
+}

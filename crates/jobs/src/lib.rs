@@ -69,6 +69,8 @@ pub mod shims;
 pub mod store;
 pub mod submission;
 mod submitting;
+#[cfg(test)]
+mod testing;
 pub mod timestamp;
 pub mod verdict;
 mod wait;

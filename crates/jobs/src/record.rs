@@ -430,3 +430,128 @@ impl From<ProcessRecord> for unhang_proc::identity::Identity {
         Self { pid: identity.pid, start: identity.start }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use unhang_proc::identity::Identity;
+
+    use super::*;
+    use crate::testing::{NOBODY, call, command, ticket};
+
+    #[test]
+    fn every_state_has_a_name_that_is_read_back_and_four_states_are_final() {
+        let states = [
+            (JobState::Queued, "queued", false),
+            (JobState::Starting, "starting", false),
+            (JobState::Running, "running", false),
+            (JobState::Completed, "completed", true),
+            (JobState::Failed, "failed", true),
+            (JobState::Cancelled, "cancelled", true),
+            (JobState::Lost, "lost", true),
+        ];
+        assert_eq!(states.map(|(state, ..)| state), JobState::ALL);
+        for (state, name, is_final) in states {
+            assert_eq!((state.as_str(), state.is_final()), (name, is_final));
+            assert_eq!(name.parse(), Ok(state));
+            assert_eq!(serde_json::to_value(state).unwrap(), name);
+            assert_eq!(format!("{state:>9}|"), format!("{name:>9}|"), "a column of a table");
+        }
+        for text in ["", "Queued", "done"] {
+            let refusal = text.parse::<JobState>().unwrap_err().to_string();
+            assert!(refusal.starts_with(&format!("`{text}` is not a state of a job")), "{refusal}");
+        }
+    }
+
+    #[test]
+    fn a_reason_is_called_the_same_in_a_text_and_in_a_file() {
+        for (reason, name) in [
+            (EndReason::Timeout, "timeout"),
+            (EndReason::ResultsMissing, "results_missing"),
+            (EndReason::ResultsInvalid, "results_invalid"),
+            (EndReason::StartFailed, "start_failed"),
+            (EndReason::ShimKilled, "shim_killed"),
+            (EndReason::Reboot, "reboot"),
+            (EndReason::RecordDamaged, "record_damaged"),
+            (EndReason::ClientGone, "client_gone"),
+            (EndReason::ServerExited, "server_exited"),
+            (EndReason::ServerError, "server_error"),
+            (EndReason::ToolError, "tool_error"),
+            (EndReason::UnhangEnded, "unhang_ended"),
+        ] {
+            assert_eq!(reason.to_string(), name);
+            assert_eq!(serde_json::to_value(reason).unwrap(), name);
+        }
+    }
+
+    #[test]
+    fn a_result_goes_to_the_document_of_the_owner_unless_it_is_shared() {
+        let patch = |is_shared| Patch { field: "mesh".parse().unwrap(), pointer: None, is_shared };
+        for (owner, patch, whose) in [
+            (None, Some(patch(false)), None),
+            (Some("ann"), Some(patch(false)), Some("ann")),
+            (Some("ann"), Some(patch(true)), None),
+            (Some("ann"), None, Some("ann")),
+        ] {
+            let record = JobRecord { owner: owner.map(Into::into), patch, ..command() };
+            assert_eq!(record.patched(), whose, "{:?}", record.patch);
+        }
+    }
+
+    #[test]
+    fn the_times_of_a_job_are_milliseconds() {
+        let record = JobRecord { timeout_ms: Some(1500), stop_grace_ms: 250, ..command() };
+        assert_eq!(record.timeout(), Some(Duration::from_millis(1500)));
+        assert_eq!(record.stop_grace(), Duration::from_millis(250));
+        assert_eq!(command().timeout(), None);
+    }
+
+    #[test]
+    fn an_end_sets_the_state_and_takes_the_ticket_away() {
+        let [seen, told] = [5, 7].map(JobTimestamp::from_millis);
+        for (outcome, status) in [
+            (JobEnd::Completed, JobState::Completed),
+            (JobEnd::Failed, JobState::Failed),
+            (JobEnd::Cancelled, JobState::Cancelled),
+            (JobEnd::Lost, JobState::Lost),
+        ] {
+            for (started_at, known) in [(None, seen), (Some(told), told)] {
+                let mut record = call("boot", NOBODY, Some(ticket(true)));
+                record.started_at = Some(seen);
+                let ending = EndRecord { started_at, ..EndRecord::without_run(outcome) };
+                record.end(&ending);
+                assert_eq!((record.status, record.started_at), (status, Some(known)));
+                assert_eq!((record.ending, record.call.unwrap().ticket), (Some(ending), None));
+            }
+        }
+        let ending = EndRecord { exit_code: Some(3), ..EndRecord::without_run(JobEnd::Failed) };
+        let ending = ending.because(EndReason::Timeout, "too long");
+        assert_eq!(
+            (ending.outcome, ending.exit_code, ending.reason, ending.detail.as_deref()),
+            (JobEnd::Failed, Some(3), Some(EndReason::Timeout), Some("too long"))
+        );
+    }
+
+    #[test]
+    fn a_supervisor_has_ended_with_its_server_if_the_lifeline_of_this_boot_is_dead() {
+        let own = Identity::own().unwrap();
+        assert_eq!(Identity::from(ProcessRecord::from(own)), own);
+        for (boot_id, lifeline, has_ended) in [
+            ("boot", None, false),
+            ("boot", Some(own.into()), false),
+            ("boot", Some(NOBODY), true),
+            ("another", Some(NOBODY), false),
+            ("another", Some(own.into()), false),
+        ] {
+            let run = RunRecord {
+                format: FORMAT,
+                boot_id: boot_id.to_owned(),
+                shim: NOBODY,
+                work: None,
+                control_group: None,
+                lifeline,
+                started_at: JobTimestamp::now(),
+            };
+            assert_eq!(run.has_ended_with_its_server("boot"), has_ended, "{run:?}");
+        }
+    }
+}

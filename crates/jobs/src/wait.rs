@@ -52,3 +52,44 @@ pub(crate) fn look_until<T, E>(
 pub(crate) fn pause(length: Duration) {
     thread::sleep(length);
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOUR: Duration = Duration::from_secs(3600);
+
+    #[test]
+    fn a_limit_is_over_when_its_length_has_passed() {
+        assert!(WaitLimit::after(Duration::ZERO).is_over());
+        let short = WaitLimit::after(Duration::from_millis(2));
+        pause(Duration::from_millis(3));
+        assert!(short.is_over() && short.elapsed() >= Duration::from_millis(3), "{:?}", short.elapsed());
+        let long = WaitLimit::after(HOUR);
+        assert!(!long.is_over() && long.elapsed() < HOUR, "{:?}", long.elapsed());
+    }
+
+    #[test]
+    fn a_look_is_repeated_until_it_finds_something_or_fails_or_the_limit_is_reached() {
+        // (the limit, the look that finds something or fails, what comes of it)
+        for (limit, found_at, outcome) in [
+            (HOUR, 1, Ok(Some(1))),
+            (HOUR, 3, Ok(Some(3))),
+            (HOUR, -3, Err(3)),
+            (Duration::ZERO, 1, Ok(Some(1))),
+            (Duration::ZERO, 2, Ok(None)),
+            (Duration::from_millis(5), 1_000_000, Ok(None)),
+        ] {
+            let mut looks = 0;
+            let found = look_until(WaitLimit::after(limit), Duration::from_micros(1), || {
+                looks += 1;
+                match looks {
+                    look if look == found_at => Ok(Some(look)),
+                    look if look == -found_at => Err(look),
+                    _ => Ok(None),
+                }
+            });
+            assert_eq!(found, outcome, "{limit:?}, {found_at}");
+        }
+    }
+}

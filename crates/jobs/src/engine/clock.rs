@@ -53,10 +53,9 @@ pub(super) fn judge(
     let by = offset.saturating_sub(before.offset);
     if by.saturating_abs() <= TOLERANCE {
         // Small steps add up to a jump.
-        let kept = StoreFigures { offset: before.offset, jump: before.jump, ..before };
         return match still(before.jump, now, retention) {
-            ClockTrust::Given => (StoreFigures { jump: None, ..kept }, ClockTrust::Given),
-            waiting => (kept, waiting),
+            ClockTrust::Given => (StoreFigures { jump: None, ..before }, ClockTrust::Given),
+            waiting => (before, waiting),
         };
     }
     let all = by.saturating_add(before.jump.map_or(0, |jump| jump.by));
@@ -136,5 +135,23 @@ mod tests {
             seen.push(trust);
         }
         assert!(matches!(seen[1], ClockTrust::Lost(_)), "{seen:?}");
+    }
+
+    #[test]
+    fn f_07_a_minute_is_no_jump_and_a_moment_more_is_one() {
+        const MINUTE: i64 = 60_000;
+        let (first, _) = judge(None, at(1, 0, 0), WEEK);
+        for (set_by, jump) in [(MINUTE, None), (-MINUTE, None), (MINUTE + 1, Some(MINUTE + 1))] {
+            let (kept, trust) = judge(Some(first), at(1, 1, set_by), WEEK);
+            assert_eq!(kept.jump.map(|jump| jump.by), jump, "{set_by}");
+            assert_eq!(trust == ClockTrust::Given, jump.is_none(), "{set_by}");
+            // Small steps are measured from the same moment, and a jump is the new measure.
+            assert_eq!(kept.offset, first.offset + jump.unwrap_or_default(), "{set_by}");
+        }
+        // Of a jump that is taken back a minute may be left.
+        let (kept, _) = judge(Some(first), at(1, 1, 10 * HOUR), WEEK);
+        assert_eq!(judge(Some(kept), at(1, 2, MINUTE), WEEK).1, ClockTrust::Given);
+        let left = Duration::from_millis(60_001);
+        assert_eq!(judge(Some(kept), at(1, 2, MINUTE + 1), WEEK).1, ClockTrust::Lost(left));
     }
 }

@@ -292,3 +292,227 @@ impl KnownJobs {
         true
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::{
+        record::{EndRecord, JobEnd},
+        testing::{NOBODY, before_now, call, command, ended},
+    };
+
+    fn row(sequence: i64, is_active: bool, record: &JobRecord) -> JobRow {
+        JobRow { sequence, revision: sequence, is_active, starter: None, starts: 0, record: record.clone() }
+    }
+
+    /// The same job after a later change.
+    fn later(job: &JobRow, is_active: bool, status: JobState) -> JobRow {
+        let record = JobRecord { status, ..job.record.clone() };
+        JobRow { revision: job.revision + 1000, is_active, record, ..job.clone() }
+    }
+
+    fn progress(fraction: f64) -> Option<JobProgress> {
+        Some(JobProgress { fraction, message: None })
+    }
+
+    fn ids(jobs: &[JobRow]) -> Vec<JobId> {
+        jobs.iter().map(|job| job.record.job_id).collect()
+    }
+
+    /// Whether a task that waits for a change is woken up by this, and the count grows.
+    fn wakes(memory: &Memory, change: impl FnOnce()) -> bool {
+        let changes = memory.changes();
+        let before = *changes.borrow();
+        change();
+        let is_counted = *changes.borrow() == before + 1;
+        assert_eq!(changes.has_changed().unwrap(), is_counted);
+        is_counted
+    }
+
+    #[test]
+    fn a_job_has_run_until_its_end_since_it_was_started_or_else_accepted() {
+        const MINUTE: Duration = Duration::from_secs(60);
+        let status = |record| JobStatus { record, queue_position: None, progress: None, wait_reason: None };
+        let mut record = command();
+        record.created_at = before_now(10 * MINUTE);
+        let is_about = |record: &JobRecord, length: Duration| {
+            let elapsed = status(record.clone()).elapsed();
+            assert!(elapsed >= length && elapsed < length + MINUTE, "{elapsed:?}");
+        };
+        is_about(&record, 10 * MINUTE);
+        record.started_at = Some(before_now(7 * MINUTE));
+        is_about(&record, 7 * MINUTE);
+        let completed_at = before_now(3 * MINUTE);
+        record.end(&EndRecord { completed_at, ..EndRecord::without_run(JobEnd::Failed) });
+        is_about(&record, 4 * MINUTE);
+    }
+
+    #[test]
+    fn the_queue_is_counted_and_the_active_jobs_are_in_their_order() {
+        let memory = Memory::new();
+        assert!(!memory.has_queued());
+        let commands: Vec<JobRecord> = (0..5).map(|_| command()).collect();
+        let mut slow = call("boot", NOBODY, None);
+        slow.owner = Some("ann".to_owned());
+        let jobs = [
+            row(3, true, &commands[1]),
+            row(1, true, &slow),
+            row(2, true, &commands[0]),
+            row(6, false, &commands[4]),
+            row(4, false, &commands[2]),
+            row(5, false, &commands[3]),
+            row(7, false, &ended(Duration::ZERO)),
+        ];
+        memory.update(jobs.clone());
+        assert!(memory.has_queued());
+        assert_eq!(ids(&memory.with_slot()), [commands[0].job_id, commands[1].job_id]);
+        assert_eq!(ids(&memory.active()), [slow.job_id, commands[0].job_id, commands[1].job_id]);
+        let calls = |owner: &str| {
+            memory.calls(|record| record.call.is_some() && record.owner.as_deref() == Some(owner))
+        };
+        assert_eq!(calls("ann").iter().map(|status| status.record.job_id).collect::<Vec<_>>(), [slow.job_id]);
+        assert!(calls("bob").is_empty());
+        let inactive = memory.calls(|record| record.job_id == commands[2].job_id);
+        assert!(inactive.is_empty(), "it is queued");
+        for (job, position, state) in [
+            (&jobs[0], None, JobState::Starting),
+            (&jobs[1], None, JobState::Running),
+            (&jobs[4], Some(0), JobState::Queued),
+            (&jobs[5], Some(1), JobState::Queued),
+            (&jobs[3], Some(2), JobState::Queued),
+            (&jobs[6], None, JobState::Completed),
+        ] {
+            let status = memory.status(job.record.job_id).unwrap();
+            assert_eq!((status.queue_position, status.record.status), (position, state), "{job:?}");
+        }
+        let mut known = memory.known();
+        let mut all = ids(&jobs);
+        known.sort_unstable();
+        all.sort_unstable();
+        assert_eq!(known, all);
+        // The first of the queue gets a slot, and the last is cancelled.
+        memory.update([later(&jobs[4], true, JobState::Queued), later(&jobs[3], false, JobState::Cancelled)]);
+        assert_eq!(memory.status(commands[3].job_id).unwrap().queue_position, Some(0));
+        memory.update([later(&jobs[5], true, JobState::Queued)]);
+        assert!(!memory.has_queued());
+    }
+
+    #[test]
+    fn an_older_row_changes_nothing_and_wakes_nobody() {
+        let memory = Memory::new();
+        let job = row(1, true, &command());
+        let id = job.record.job_id;
+        assert!(wakes(&memory, || memory.update([job.clone()])));
+        assert!(!wakes(&memory, || memory.update([job.clone()])), "the same again");
+        assert!(!wakes(&memory, || memory.update([])));
+        let other = row(2, false, &command());
+        assert!(wakes(&memory, || memory.update([other.clone(), job.clone()])), "one of them is new");
+        let end = later(&job, false, JobState::Failed);
+        assert!(wakes(&memory, || memory.update([end.clone()])));
+        assert!(!wakes(&memory, || memory.update([job])));
+        assert_eq!(memory.status(id).unwrap().record.status, JobState::Failed);
+        // A lost job whose true end is found is still one ended job.
+        memory.update([later(&end, false, JobState::Completed)]);
+        assert_eq!(memory.read().ended, [id]);
+    }
+
+    #[test]
+    fn what_was_observed_of_an_active_job_stays_until_its_end() {
+        let memory = Memory::new();
+        let job = row(1, true, &command());
+        let (id, at) = (job.record.job_id, Some(JobTimestamp::from_millis(5)));
+        memory.update([job.clone()]);
+        let observe = |state, progress| wakes(&memory, || memory.observe(id, state, at, progress));
+        assert!(observe(JobState::Running, None), "another state");
+        assert!(observe(JobState::Running, progress(0.5)), "another progress");
+        assert!(!observe(JobState::Running, progress(0.5)));
+        assert!(!wakes(&memory, || memory.observe(id, JobState::Running, None, progress(0.5))));
+        memory.update([later(&job, true, JobState::Queued)]);
+        let status = memory.status(id).unwrap();
+        let seen = (status.record.status, status.record.started_at, status.progress);
+        assert_eq!(seen, (JobState::Running, at, progress(0.5)));
+        memory.begin_anew(vec![job.clone()]);
+        let status = memory.status(id).unwrap();
+        let seen = (status.record.status, status.record.started_at, status.progress);
+        assert_eq!(seen, (JobState::Running, at, progress(0.5)));
+        let end = JobRow { revision: 9000, ..later(&job, false, JobState::Completed) };
+        memory.update([end]);
+        assert!(!observe(JobState::Running, progress(0.7)), "it has ended");
+        assert_eq!(memory.status(id).unwrap().record.status, JobState::Completed);
+        let queued = row(2, false, &command());
+        memory.update([queued.clone()]);
+        memory.observe(queued.record.job_id, JobState::Running, at, None);
+        assert_eq!(memory.status(queued.record.job_id).unwrap().record.status, JobState::Queued);
+        // A job that has begun takes its slot with a state of its own, and one that has lost its slot with the row's.
+        memory.update([later(&queued, true, JobState::Queued)]);
+        memory.observe(queued.record.job_id, JobState::Running, at, None);
+        memory.begin_anew(vec![queued.clone()]);
+        let status = memory.status(queued.record.job_id).unwrap();
+        assert_eq!((status.record.status, status.record.started_at), (JobState::Queued, None));
+        memory.begin_anew(vec![JobRow { is_active: true, ..queued.clone() }]);
+        assert_eq!(memory.status(queued.record.job_id).unwrap().record.status, JobState::Starting);
+    }
+
+    #[test]
+    fn a_new_database_replaces_all_jobs_and_wakes_who_waits() {
+        let memory = Memory::new();
+        let (old, new) = (row(1000, false, &command()), row(1, false, &command()));
+        memory.update([old.clone(), row(2, false, &ended(Duration::ZERO))]);
+        memory.set_wait_reason(Some("no memory".to_owned()));
+        assert!(wakes(&memory, || memory.begin_anew(vec![new.clone()])));
+        assert_eq!((memory.known(), memory.status(old.record.job_id)), (vec![new.record.job_id], None));
+        let status = memory.status(new.record.job_id).unwrap();
+        assert_eq!((status.queue_position, status.wait_reason.as_deref()), (Some(0), Some("no memory")));
+        assert!(memory.read().ended.is_empty());
+    }
+
+    #[test]
+    fn a_queued_job_has_the_reason_of_all_and_any_open_job_its_own_trouble() {
+        let memory = Memory::new();
+        let (queued, active) = (row(1, false, &command()), row(2, true, &command()));
+        let end = row(3, false, &ended(Duration::ZERO));
+        let jobs = [&queued, &active, &end].map(|job| job.record.job_id);
+        memory.update([queued, active.clone(), end]);
+        let reasons = || jobs.map(|id| memory.status(id).unwrap().wait_reason.unwrap_or_default());
+        assert_eq!(reasons(), ["", "", ""]);
+        memory.set_wait_reason(Some("no memory".to_owned()));
+        assert_eq!(reasons(), ["no memory", "", ""]);
+        let text = |text: &str| Some(text.to_owned());
+        for (trouble, is_new) in
+            [(None, false), (text("full"), true), (text("full"), false), (text("gone"), true)]
+        {
+            assert_eq!(jobs.map(|id| memory.set_trouble(id, trouble.clone())), [is_new; 3], "{trouble:?}");
+        }
+        assert_eq!(reasons(), ["gone", "gone", ""]);
+        memory.set_wait_reason(None);
+        assert_eq!([0, 1].map(|job| memory.set_trouble(jobs[job], None)), [true, true]);
+        assert_eq!(reasons(), ["", "", ""]);
+        assert!(!memory.set_trouble(jobs[0], None), "there was none any more");
+        // The end of a job is the end of its trouble.
+        memory.set_trouble(jobs[1], text("full"));
+        memory.update([later(&active, false, JobState::Failed)]);
+        assert!(!memory.set_trouble(jobs[1], None));
+    }
+
+    #[test]
+    fn removed_jobs_are_forgotten_and_a_thousand_ended_ones_are_kept() {
+        let memory = Memory::new();
+        let open = row(1, false, &command());
+        memory.update([open.clone()]);
+        let ended: Vec<JobRow> =
+            (2..=1002).map(|sequence| row(sequence, false, &ended(Duration::ZERO))).collect();
+        memory.update(ended[..1000].iter().cloned());
+        let is_known = |job: &JobRow| memory.status(job.record.job_id).is_some();
+        assert!(ended[..1000].iter().all(is_known) && is_known(&open));
+        memory.update([ended[1000].clone()]);
+        assert!(!is_known(&ended[0]) && ended[1..].iter().all(is_known) && is_known(&open));
+        assert!(wakes(&memory, || memory.clear_ended(ended[5].record.job_id)));
+        assert!(!wakes(&memory, || memory.clear_ended(ended[5].record.job_id)));
+        assert!(!is_known(&ended[5]) && is_known(&ended[4]) && is_known(&ended[6]));
+        assert_eq!(memory.read().ended.len(), 999);
+        memory.forget(&HashSet::from([open.record.job_id, ended[6].record.job_id]));
+        assert!(!is_known(&open) && !memory.has_queued() && !is_known(&ended[6]) && is_known(&ended[7]));
+    }
+}

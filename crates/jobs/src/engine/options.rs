@@ -56,3 +56,42 @@ impl EngineOptions {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn f_05_only_a_limit_that_was_said_to_a_program_that_stays_is_told_to_others() {
+        let shim = ShimCommand { program: "/nowhere".into(), arguments: Vec::new() };
+        let defaults = EngineOptions::new("/data".into(), shim);
+        let rules = Rules { max_concurrent: 7, ..defaults.rules };
+        let retention = Duration::from_millis(1500);
+        for (
+            keeps_recorded_limits,
+            max_concurrent_was_said,
+            retention_was_said,
+            max_concurrent,
+            retention_ms,
+        ) in [
+            (false, false, false, None, None),
+            (false, true, false, Some(7), None),
+            (false, false, true, None, Some(1500)),
+            (false, true, true, Some(7), Some(1500)),
+            (true, true, true, None, None),
+            (true, false, false, None, None),
+        ] {
+            let options = EngineOptions {
+                rules,
+                retention,
+                keeps_recorded_limits,
+                max_concurrent_was_said,
+                retention_was_said,
+                ..defaults.clone()
+            };
+            assert_eq!(options.told(), ToldLimits { max_concurrent, retention_ms }, "{options:?}");
+        }
+        let endless = EngineOptions { retention: Duration::MAX, retention_was_said: true, ..defaults };
+        assert_eq!(endless.told().retention_ms, Some(u64::MAX));
+    }
+}

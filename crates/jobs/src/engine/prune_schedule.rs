@@ -133,6 +133,98 @@ fn reading() -> Option<ClockReading> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{
+        engine::{EngineOptions, tests::TestEngine},
+        limits::{ToldLimits, announce},
+        testing::{ended, logged},
+    };
+
+    const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+
+    /// Does a round, and returns what it logged.
+    fn round(schedule: &mut PruneSchedule, test: &mut TestEngine) -> Vec<String> {
+        let (done, messages) = logged(|| schedule.round(&test.inner, &mut test.store));
+        done.unwrap();
+        messages
+    }
+
+    #[test]
+    fn j_131_expired_jobs_go_at_the_opening_and_folders_of_no_job_an_hour_later() {
+        let mut test = TestEngine::new(|options| options.retention = DAY);
+        let mut schedule = PruneSchedule::default();
+        let old = [2, 3].map(|days| test.accept(&ended(days * DAY)));
+        let (young, orphan) = (test.accept(&ended(Duration::ZERO)), test.orphan());
+        let longer = ToldLimits { max_concurrent: None, retention_ms: Some(u64::MAX) };
+        let announced = announce(&test.inner.data, longer).unwrap();
+        assert!(round(&mut schedule, &mut test).is_empty(), "another process keeps the jobs");
+        drop(announced);
+        // Some of the jobs went in an earlier round.
+        schedule = PruneSchedule { removed: 3, ..PruneSchedule::default() };
+        assert_eq!(round(&mut schedule, &mut test), ["removed 5 jobs whose retention is over"]);
+        assert_eq!([old[0], old[1], young].map(|id| test.has(id)), [false, false, true]);
+        assert!(test.inner.data.job(orphan).is_there());
+        let finished = schedule.finished_at.expect("the pruning is over");
+        assert_eq!((schedule.removed, schedule.is_later), (0, true));
+        let next = test.accept(&ended(2 * DAY));
+        assert!(round(&mut schedule, &mut test).is_empty());
+        assert!(test.has(next) && schedule.finished_at == Some(finished), "it is too early");
+        schedule.finished_at = None;
+        assert_eq!(round(&mut schedule, &mut test), ["removed 1 jobs whose retention is over"]);
+        assert!(!test.has(next) && !test.inner.data.job(orphan).is_there());
+        schedule.finished_at = None;
+        assert!(round(&mut schedule, &mut test).is_empty(), "there was nothing to remove");
+    }
+
+    #[test]
+    fn f_07_a_clock_that_was_set_forward_removes_nothing_until_the_retention_has_passed() {
+        let mut test = TestEngine::new(|options| options.retention = DAY);
+        let old = test.accept(&ended(2 * DAY));
+        assert!(is_trusted(&mut test.store, DAY).unwrap());
+        let kept = test.store.read(figures::clock).unwrap().expect("both clocks are noted");
+        assert_eq!(kept.jump, None);
+        // The clock shows five days more than it did.
+        let day = i64::try_from(DAY.as_millis()).unwrap();
+        let before = figures::StoreFigures { offset: kept.offset - 5 * day, ..kept };
+        test.store.write(|transaction| figures::keep_clock(transaction, before)).unwrap();
+        let messages = round(&mut PruneSchedule::default(), &mut test);
+        assert!(messages.len() == 1 && messages[0].contains("was set forward by 43"), "{messages:?}");
+        assert!(messages[0].contains("for 86400 s from now on"), "{messages:?}");
+        let jump = test.store.read(figures::clock).unwrap().unwrap().jump.unwrap();
+        assert!((jump.by - 5 * day).abs() < 60_000, "{jump:?}");
+        let mut schedule = PruneSchedule::default();
+        assert!(round(&mut schedule, &mut test).is_empty(), "it was told");
+        assert!(test.has(old) && schedule.finished_at.is_some());
+        assert!(is_trusted(&mut test.store, Duration::ZERO).unwrap(), "the retention has passed");
+        assert_eq!(test.store.read(figures::clock).unwrap().unwrap().jump, None);
+    }
+
+    #[test]
+    fn a_process_without_a_told_retention_goes_by_the_last_one_that_was_told() {
+        let retention = |test: &mut TestEngine, length, was_said| {
+            let options = EngineOptions {
+                retention: length,
+                retention_was_said: was_said,
+                ..test.inner.options.clone()
+            };
+            test.inner.options = options;
+            retention_of(&test.inner, &mut test.store).unwrap()
+        };
+        let mut test = TestEngine::new(|_| {});
+        assert_eq!(retention(&mut test, 7 * DAY, false), 7 * DAY);
+        assert_eq!(test.store.read(figures::retention).unwrap(), None, "nobody was told one");
+        for (length, was_said, expected) in [
+            (DAY, true, DAY),
+            (7 * DAY, false, 7 * DAY),
+            (30 * DAY, true, 30 * DAY),
+            (7 * DAY, false, 30 * DAY),
+            (2 * DAY, true, 2 * DAY),
+            (7 * DAY, false, 7 * DAY),
+            (Duration::MAX, true, Duration::MAX),
+        ] {
+            assert_eq!(retention(&mut test, length, was_said), expected, "{length:?}, {was_said}");
+        }
+        assert_eq!(test.store.read(figures::retention).unwrap(), Some(i64::MAX));
+    }
 
     #[test]
     fn j_131_a_sweep_is_due_at_the_opening_and_every_hour() {

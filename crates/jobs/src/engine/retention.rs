@@ -137,3 +137,82 @@ pub(super) fn remove_folder(data: &DataFolder, id: JobId) -> Result<(), FileErro
         _ => Ok(()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+    use crate::{
+        engine::tests::TestEngine,
+        limits::{ToldLimits, announce},
+        record::{JobRecord, JobState},
+        testing::{command, ended},
+    };
+
+    const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+
+    #[test]
+    fn x_08_only_jobs_that_ended_long_enough_ago_are_removed_with_their_folders() {
+        let mut test = TestEngine::new(|options| options.retention = 5 * DAY);
+        let ids = [10 * DAY, 3 * DAY, Duration::ZERO].map(|ago| test.accept(&ended(ago)));
+        let mut kept = ended(10 * DAY);
+        kept.rules.retention_ms = Some(u64::MAX);
+        let kept = test.accept(&kept);
+        let open = test.accept(&JobRecord { created_at: JobTimestamp::from_millis(0), ..command() });
+        let unknown = test.orphan();
+        let is_there = |id: JobId| test.inner.data.job(id).is_there();
+        let longer = ToldLimits { max_concurrent: None, retention_ms: Some(u64::MAX) };
+        let announced = announce(&test.inner.data, longer).unwrap().unwrap();
+        let removed = prune_expired(&test.inner).unwrap();
+        assert_eq!((removed.jobs, removed.orphans), (Vec::new(), 1), "another process keeps the jobs");
+        assert!(!is_there(unknown));
+        drop(announced);
+        assert_eq!(prune_expired(&test.inner).unwrap().jobs, [ids[0]]);
+        assert_eq!([ids[0], ids[1], kept].map(is_there), [false, true, true]);
+        // A person may say otherwise.
+        let removed = prune(&test.inner, DAY).unwrap();
+        assert_eq!((removed.jobs.len(), removed.orphans, removed.left), (2, 0, Vec::new()));
+        assert_eq!([ids[1], kept, ids[2], open].map(is_there), [false, false, true, true]);
+        assert!(prune(&test.inner, Duration::MAX).unwrap().jobs.is_empty());
+        let none = Some(WaitLimit::after(Duration::ZERO));
+        let expired = expire(&test.inner, Duration::from_millis(1), store::KeptAsAccepted::No, none).unwrap();
+        assert!(expired.jobs.is_empty() && !expired.is_over, "there was no time: {expired:?}");
+    }
+
+    #[test]
+    fn a_job_can_be_removed_once_and_only_after_its_end() {
+        let mut test = TestEngine::new(|_| {});
+        let (open, id) = (test.accept(&command()), test.accept(&ended(Duration::ZERO)));
+        let refused = remove(&test.inner, open);
+        assert!(
+            matches!(refused, Err(JobError::HasNotEnded { id, status: JobState::Queued }) if id == open),
+            "{refused:?}"
+        );
+        assert!(test.inner.data.job(open).is_there());
+        let row = test.inner.store().read(|connection| store::get(connection, id)).unwrap();
+        test.inner.memory.update(row);
+        remove(&test.inner, id).unwrap();
+        assert!(
+            !test.has(id) && !test.inner.data.job(id).is_there() && test.inner.memory.status(id).is_none()
+        );
+        let again = remove(&test.inner, id);
+        assert!(matches!(again, Err(JobError::NoSuchJob(gone)) if gone == id), "{again:?}");
+    }
+
+    #[test]
+    fn a_link_in_the_place_of_a_folder_is_removed_and_its_target_stays() {
+        let test = TestEngine::new(|_| {});
+        let id = JobId::random().unwrap();
+        let (path, target) = (test.inner.data.job(id).path().to_owned(), test.folder.path().join("target"));
+        fs::create_dir(&target).unwrap();
+        symlink(&target, &path).unwrap();
+        remove_folder(&test.inner.data, id).unwrap();
+        assert!(path.symlink_metadata().is_err() && target.is_dir());
+        remove_folder(&test.inner.data, id).unwrap();
+        fs::remove_dir(test.inner.data.jobs()).unwrap();
+        fs::write(test.inner.data.jobs(), "").unwrap();
+        let error = remove_folder(&test.inner.data, id).unwrap_err().to_string();
+        assert!(error.starts_with("cannot remove"), "{error}");
+    }
+}

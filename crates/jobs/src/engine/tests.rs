@@ -1,13 +1,14 @@
-//! What the engine does while its disk hangs.
+//! The state of an engine for its unit tests, and what the engine does while its disk hangs.
 
 use std::{
+    fs::File,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
         mpsc::sync_channel,
     },
     thread,
-    time::Duration,
+    time::{Duration, SystemTime},
 };
 
 use tokio::{
@@ -15,11 +16,57 @@ use tokio::{
     time::{Instant, timeout},
 };
 
-use super::{Engine, EngineOptions};
-use crate::{error::JobError, id::JobId, shims::ShimCommand};
+use super::{Engine, EngineOptions, EngineState};
+use crate::{
+    error::JobError,
+    id::JobId,
+    record::JobRecord,
+    shims::ShimCommand,
+    store::{self, Store},
+    testing::{TestFolder, accept},
+};
 
 /// Longer than anything here may take, so that what waits for the disk is seen to have waited.
 const HANG: Duration = Duration::from_secs(20);
+
+/// The state of an engine without threads, and a second connection to its database.
+pub(super) struct TestEngine {
+    pub(super) folder: tempfile::TempDir,
+    pub(super) inner: EngineState,
+    pub(super) store: Store,
+}
+
+impl TestEngine {
+    pub(super) fn new(change: impl FnOnce(&mut EngineOptions)) -> Self {
+        let test = TestFolder::new();
+        let shim = ShimCommand { program: "/nowhere".into(), arguments: Vec::new() };
+        let mut options = EngineOptions::new(test.folder.path().to_owned(), shim);
+        (options.rules.memory_limit, options.rules.disk_reserve) = (100.0, 0);
+        change(&mut options);
+        let (store, _) = Store::open(&test.data).unwrap();
+        let inner = EngineState::new(options, test.data, test.starter, test.store);
+        Self { folder: test.folder, inner, store }
+    }
+
+    /// Inserts the job as it is, and makes its folder.
+    pub(super) fn accept(&mut self, record: &JobRecord) -> JobId {
+        accept(&self.inner.data, &mut self.store, record);
+        record.job_id
+    }
+
+    pub(super) fn has(&mut self, id: JobId) -> bool {
+        self.store.read(|connection| store::get(connection, id)).unwrap().is_some()
+    }
+
+    /// Makes the folder of a job that was never accepted, so old that nobody can be about to accept it.
+    pub(super) fn orphan(&self) -> JobId {
+        let id = JobId::random().unwrap();
+        self.inner.data.job(id).create().unwrap();
+        let old = SystemTime::now() - Duration::from_secs(2 * 60 * 60);
+        File::open(self.inner.data.job(id).path()).unwrap().set_modified(old).unwrap();
+        id
+    }
+}
 
 fn engine(folder: &tempfile::TempDir) -> Engine {
     let shim = ShimCommand { program: "/nowhere".into(), arguments: Vec::new() };

@@ -81,3 +81,84 @@ fn missing(work: &WorkFolder, name: &str) -> Result<(), (EndReason, String)> {
         Err(error) => Err(invalid(&error)),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+    use crate::{
+        folder::JobFolder,
+        record::FORMAT,
+        testing::{TestFolder, command},
+    };
+
+    /// The end of work that left this file: outcome, exit code, signal, reason and words.
+    fn end(
+        exit: Exit,
+        stopped: Option<Stopped>,
+        results: Option<&str>,
+        (name, content): (&str, &str),
+    ) -> (JobEnd, Option<i32>, Option<i32>, Option<EndReason>, String) {
+        let home = TestFolder::new();
+        let work = JobFolder::at(home.folder.path()).work(FORMAT);
+        work.create_if_missing().unwrap();
+        fs::write(work.file(name), content).unwrap();
+        let record = JobRecord { results: results.map(Into::into), timeout_ms: Some(90_000), ..command() };
+        let ending = judge(&work, &record, exit, stopped);
+        assert_eq!(ending.started_at, None);
+        (ending.outcome, ending.exit_code, ending.signal, ending.reason, ending.detail.unwrap_or_default())
+    }
+
+    #[test]
+    fn work_is_completed_only_if_it_ended_by_itself_with_code_0_and_the_agreed_results() {
+        use JobEnd::{Cancelled, Completed, Failed};
+        let (zero, seven, killed) = (Exit::Code(0), Exit::Code(7), Exit::Signal(9));
+        let (cancelled, timeout) = (Some(Stopped::Cancelled), Some(Stopped::Timeout));
+        let name = Some("out.json");
+        let (missing, invalid) = (Some(EndReason::ResultsMissing), Some(EndReason::ResultsInvalid));
+        let other = ("other.json", "{");
+        let large = ("out.json", "[18446744073709551616]");
+        for (exit, stopped, results, file, outcome, reason, words) in [
+            (zero, None, None, other, Completed, None, ""),
+            (zero, None, name, ("out.json", "{}"), Completed, None, ""),
+            (zero, None, name, other, Failed, missing, "it ended with code 0 and left no out.json"),
+            (zero, None, name, ("out.json", "{"), Failed, invalid, "out.json is damaged"),
+            (zero, None, name, large, Failed, invalid, "does not fit into 64 bits"),
+            (seven, None, name, other, Failed, None, "exit code 7"),
+            (killed, None, None, other, Failed, None, "signal 9 (SIGKILL)"),
+            (Exit::Unknown, None, None, other, Failed, None, "unknown exit status"),
+            (zero, cancelled, None, other, Cancelled, None, ""),
+            (killed, cancelled, name, other, Cancelled, None, ""),
+            (zero, timeout, None, other, Failed, Some(EndReason::Timeout), "it ran longer than 1m 30s"),
+            (killed, timeout, name, other, Failed, Some(EndReason::Timeout), "it ran longer than 1m 30s"),
+        ] {
+            let (is, code, signal, because, detail) = end(exit, stopped, results, file);
+            let case = format!("{exit}, {stopped:?}, {results:?}, {file:?}: {detail}");
+            assert_eq!((is, because), (outcome, reason), "{case}");
+            let expected = match exit {
+                Exit::Code(code) => (Some(code), None),
+                Exit::Signal(signal) => (None, Some(signal)),
+                Exit::Unknown => (None, None),
+            };
+            assert_eq!((code, signal), expected, "{case}");
+            assert!(detail.contains(words) && detail.is_empty() == words.is_empty(), "{case}");
+        }
+    }
+
+    #[test]
+    fn failed_work_is_quoted_in_one_line_of_300_characters() {
+        let long = |length: usize| "ä".repeat(length);
+        for (said, words) in [
+            (r#"{"message": "no mesh"}"#.to_owned(), "exit code 7: no mesh".to_owned()),
+            (r#""no\n  mesh\t here""#.to_owned(), "exit code 7: no mesh here".to_owned()),
+            (format!("\"{}\"", long(300)), format!("exit code 7: {}", long(300))),
+            (format!("\"{}\"", long(301)), format!("exit code 7: {}…", long(300))),
+            (r#"{"message": 3}"#.to_owned(), "exit code 7".to_owned()),
+            (r#"{"message": " \n"}"#.to_owned(), "exit code 7".to_owned()),
+            ("no JSON".to_owned(), "exit code 7".to_owned()),
+        ] {
+            assert_eq!(end(Exit::Code(7), None, None, (ERROR, &said)).4, words, "{said}");
+        }
+    }
+}
