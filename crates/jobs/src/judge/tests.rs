@@ -1,4 +1,9 @@
-use std::{fs, os::unix::fs::PermissionsExt, path::Path};
+use std::{
+    fs,
+    io::{self, PipeWriter, Write as _},
+    os::unix::fs::PermissionsExt,
+    path::Path,
+};
 
 use unhang_proc::{
     identity::kernel_boot,
@@ -341,28 +346,39 @@ fn a_damaged_end_is_put_aside_and_the_folder_keeps_its_permissions() {
     assert_eq!(mode(case.folder().path()), 0o750, "they were not in the way");
 }
 
-/// Starts a process that outlives its parent, and returns both: the dead leader of a session, and a member of the session.
-fn orphan(folder: &Path, variables: Vec<(&str, String)>) -> (ProcessRecord, Identity) {
-    // The member says itself that it is there: while a program is being executed, its variables cannot be read.
-    let member = "mkfifo pipe; echo $$ > left; read never <> pipe";
-    let script = format!("read go; sh -c '{member}' & until [ -s left ]; do :; done");
-    let arguments = ["-c", &script].map(Into::into);
-    let environment = variables.into_iter().map(|(name, value)| (name.into(), value.into())).collect();
-    let (input, go) = io::pipe().unwrap();
-    let mut leader = spawn(Launch {
-        folder: Some(folder),
-        environment: &Environment::Exactly(environment),
-        input: unhang_proc::spawn::Stream::Descriptor(input.into()),
-        ..Launch::new(Path::new("/bin/sh"), &arguments)
-    })
-    .unwrap();
-    let shim = Identity::of(leader.pid()).unwrap();
-    drop(go);
-    let wait = Duration::from_millis(1);
-    let ended = look_until(WaitLimit::after(PATIENCE), wait, || Ok::<_, ()>(leader.try_reap()));
-    ended.unwrap().expect("the shell ends");
-    let left = fs::read_to_string(folder.join("left")).unwrap().trim().parse().unwrap();
-    (shim.into(), Identity::of(left).unwrap())
+/// A process that has outlived its parent, the leader of its session.
+struct Orphan {
+    leader: ProcessRecord,
+    member: Identity,
+    /// The end of the member's input: the process ends with the test, whatever becomes of that.
+    _input: PipeWriter,
+}
+
+impl Orphan {
+    /// Starts a session of two processes, and waits until one is left.
+    fn start(folder: &Path, variables: Vec<(&str, String)>) -> Self {
+        // The member says itself that it is there: while a program is being executed, its variables cannot be read.
+        let script = "read go; exec 3<&0; sh -c 'echo $$ > left; read never <&3' &";
+        let arguments = ["-c", script].map(Into::into);
+        let environment = variables.into_iter().map(|(name, value)| (name.into(), value.into())).collect();
+        let (output, mut input) = io::pipe().unwrap();
+        let mut leader = spawn(Launch {
+            folder: Some(folder),
+            environment: &Environment::Exactly(environment),
+            input: unhang_proc::spawn::Stream::Descriptor(output.into()),
+            ..Launch::new(Path::new("/bin/sh"), &arguments)
+        })
+        .unwrap();
+        let leader_identity = Identity::of(leader.pid()).unwrap();
+        input.write_all(b"go\n").unwrap();
+        let wait = Duration::from_millis(1);
+        let ended = look_until(WaitLimit::after(PATIENCE), wait, || Ok::<_, ()>(leader.try_reap()));
+        ended.unwrap().expect("the shell ends");
+        let left = || fs::read_to_string(folder.join("left")).ok().filter(|text| text.ends_with('\n'));
+        let left = look_until(WaitLimit::after(PATIENCE), wait, || Ok::<_, ()>(left()));
+        let left = left.unwrap().expect("the member is there").trim().parse().unwrap();
+        Self { leader: leader_identity.into(), member: Identity::of(left).unwrap(), _input: input }
+    }
 }
 
 #[test]
@@ -386,11 +402,11 @@ fn what_a_dead_supervisor_left_is_ended_and_counted_and_nothing_of_another_boot(
         let mut case = JudgedJob::new();
         let variable = ("UNHANG_JOB_ID", case.job.record.job_id.to_string());
         let variables = if has_variable { vec![variable] } else { Vec::new() };
-        let (shim, left) = orphan(case.test.folder.path(), variables);
-        prepare(&case, shim);
+        let orphan = Orphan::start(case.test.folder.path(), variables);
+        prepare(&case, orphan.leader);
         case.found();
-        let lives = left.is_alive();
-        let _gone_already = left.signal(rustix::process::Signal::KILL);
+        let lives = orphan.member.is_alive();
+        let _gone_already = orphan.member.signal(rustix::process::Signal::KILL);
         let row = case.test.get(case.job.record.job_id);
         assert_eq!(row.record.status, JobState::Lost, "{what}");
         assert_eq!((row.record.ending.unwrap().leaked, lives), (leaked, leaked == 0), "{what}");
