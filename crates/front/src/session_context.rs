@@ -96,8 +96,8 @@ mod tests {
 
     use super::*;
 
-    #[test]
-    fn a_context_has_what_it_was_given_and_belongs_to_the_owner_until_a_caller_is_set() {
+    #[tokio::test]
+    async fn a_context_has_what_it_was_given_and_belongs_to_the_owner_until_a_caller_is_set() {
         let context = SessionContext::new(Arc::new(NoTools), None, Some("Call echo.".to_owned()));
         assert_eq!(context.instructions.as_deref(), Some("Call echo."));
         assert_eq!((context.caller.name(), context.are_windows(), context.transport), (None, false, "tcp"));
@@ -111,5 +111,8 @@ mod tests {
         assert!(Arc::ptr_eq(&kept.service, &service) && kept.tells_callers_apart);
         assert_eq!((context.caller.name(), context.are_windows()), (Some("one"), true));
         assert_eq!(context.transport, "pipe");
+        let servers = Servers::start(Vec::new().into());
+        assert!(context.with(Some(servers.clone())).servers.is_some());
+        assert!(SessionContext { servers: Some(servers), ..context }.with(None).servers.is_none());
     }
 }

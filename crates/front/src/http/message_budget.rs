@@ -337,6 +337,19 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn f_32_room_is_given_back_with_the_bytes_of_its_message() {
+        let budget = budget();
+        let room = budget.room_for(MIB).await.expect("there is room").expect("it needs room");
+        let bytes = room.keep(b"{}".to_vec());
+        assert_eq!((&bytes[..], budget.used()), (&b"{}"[..], MIB));
+        let copy = bytes.clone();
+        drop(bytes);
+        assert_eq!((&copy[..], budget.used()), (&b"{}"[..], MIB), "they are the same bytes");
+        drop(copy);
+        assert_eq!(budget.used(), 0);
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn f_32_who_waits_gets_what_is_freed_or_is_refused_after_a_while() {
         let budget = budget();
         let first = budget.room_for(64 * MIB).await.expect("there is room");

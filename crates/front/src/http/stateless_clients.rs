@@ -201,6 +201,13 @@ mod tests {
         stateless_clients.state().all.len()
     }
 
+    /// Asks a server that never answers, which is started for that.
+    async fn ask_in_vain(servers: &Servers) {
+        let asked =
+            Deadline::after(SESSION_IDLE / 100).timeout(servers.ask(call("x", SESSION_IDLE), None, None));
+        assert!(asked.await.is_err(), "it never answers");
+    }
+
     #[test]
     fn they_are_told_apart_by_their_token_and_otherwise_by_their_place() {
         let local = |user| PeerAddress::Local { process: Some(7), user: Some(user) };
@@ -232,9 +239,7 @@ mod tests {
         drop(stay);
         assert_eq!(known(&stateless_clients), 0, "nothing is kept for them");
         let (theirs, stay) = come();
-        let asked =
-            Deadline::after(SESSION_IDLE / 100).timeout(theirs.ask(call("x", SESSION_IDLE), None, None));
-        assert!(asked.await.is_err(), "it never answers");
+        ask_in_vain(&theirs).await;
         assert!(theirs.has_instances());
         drop((theirs, stay));
         sleep(SESSION_IDLE / 2).await;
@@ -248,11 +253,38 @@ mod tests {
         assert_eq!(known(&stateless_clients), 0);
         let (theirs, stay) = come();
         assert!(!theirs.has_instances(), "they are as new");
-        let asked =
-            Deadline::after(SESSION_IDLE / 100).timeout(theirs.ask(call("x", SESSION_IDLE), None, None));
-        assert!(asked.await.is_err(), "it never answers");
+        ask_in_vain(&theirs).await;
+        drop((theirs, stay));
+        sleep(SESSION_IDLE + SESSION_IDLE / 100).await;
+        assert_eq!(known(&stateless_clients), 0, "one that came once is forgotten as well");
+        let (theirs, stay) = come();
+        ask_in_vain(&theirs).await;
         drop((theirs, stay));
         stateless_clients.part_with(|caller| *caller == TokenOwner::Anybody);
         assert_eq!(known(&stateless_clients), 0, "they may not come any more");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_is_known_until_the_last_of_its_requests_has_ended() {
+        let servers = Servers::start(Vec::new().into());
+        let stateless_clients = StatelessClients::new(1);
+        let come = || {
+            let who = StatelessClient::new(&TokenOwner::Anybody, NETWORK);
+            stateless_clients.come(who, || servers.clone()).map(|(_, stay)| stay)
+        };
+        let (first, second) = (come(), come());
+        assert!(first.is_some() && second.is_some(), "one client may ask for several things");
+        drop(first);
+        assert_eq!(known(&stateless_clients), 1, "it still waits for an answer");
+        drop(second);
+        assert_eq!(known(&stateless_clients), 0);
+        // A request that ends after its client was forgotten is not one of those that came since.
+        let earlier = come();
+        stateless_clients.part_with(|_| true);
+        let later = come();
+        drop(earlier);
+        assert_eq!(known(&stateless_clients), 1);
+        drop(later);
+        assert_eq!(known(&stateless_clients), 0);
     }
 }

@@ -8,12 +8,23 @@ use super::{
     servers::{TOOL, answered, ask, asked, fronted, known, raw},
     *,
 };
-use crate::{effects::SessionCounters, tally::FrontTally};
+use crate::{
+    effects::{ErrorAnswer, SessionCounters},
+    tally::FrontTally,
+};
 use unhang_core::fault::FaultKind;
 use unhang_upstream::client::{Error, Failure, ServerError};
 
 /// The members by which a request of 2026-07-28 introduces its client.
 const META: &str = r#""_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}"#;
+
+/// The error in the last line, which is an answer.
+fn error_of_the_last(front: &TestSession) -> Option<ErrorAnswer> {
+    match front.effects.targets.last() {
+        Some(LineTarget::Answer { error, .. }) => *error,
+        other => panic!("{other:?}"),
+    }
+}
 
 /// What the client hears when a server answers its request to read a resource.
 fn heard(era: Era, answer: &unhang_gateway::ServerAnswer) -> (Value, Option<ErrorAnswer>) {
@@ -25,10 +36,9 @@ fn heard(era: Era, answer: &unhang_gateway::ServerAnswer) -> (Value, Option<Erro
     };
     ask(&mut front, 1, "resources/read", &params);
     let (key, _) = asked(&mut front);
-    front.effects.errors.clear();
     front.mcp_session.answered(front.now, key, answer, &mut front.effects);
-    assert_eq!(front.effects.errors.len(), 1);
-    (front.received().remove(0), front.effects.errors[0])
+    let told = error_of_the_last(&front);
+    (front.received().remove(0), told)
 }
 
 fn refusal(error: &str) -> Result<Box<serde_json::value::RawValue>, Error> {
@@ -208,7 +218,7 @@ fn a_resource_that_nobody_has_is_refused_in_the_codes_of_the_clients_era() {
             assert!(text.starts_with("there is no resource `nobody:"), "{text}");
             assert!(text.ends_with("; resources/list names all resources"), "{text}");
             assert_eq!(text.contains(cut), cut.len() < 200, "no more of it is repeated: {text}");
-            assert_eq!(front.effects.errors.last(), Some(&Some(ErrorAnswer { code, is_ours: true })));
+            assert_eq!(error_of_the_last(&front), Some(ErrorAnswer { code, is_ours: true }));
         }
     }
 }
@@ -233,8 +243,40 @@ fn what_is_withdrawn_is_answered_with_nothing_or_is_left_out_of_its_batch() {
     front.says(&format!("[{},{}]", call(4), call(5)));
     let last = front.called().pop().expect("a call");
     front.ends(last, "x");
-    front.effects.errors.clear();
     front.says(&cancel(4));
     assert_eq!((front.effects.unanswered, front.received().len()), (2, 1));
-    assert_eq!(front.effects.errors, [None], "a batch is no single error");
+    assert_eq!(error_of_the_last(&front), None, "a batch is no single error");
+}
+
+#[test]
+fn a_message_that_is_too_long_is_refused_for_what_is_known_of_it() {
+    let mut front = TestSession::shaken(Limits { max_message: 1000, ..Limits::default() }, "2025-11-25");
+    let long = "x".repeat(1000);
+    for (line, id, method) in [
+        (
+            format!(r#"{{"jsonrpc":"2.0","id":9,"method":"tools/call","params":"{long}"}}"#),
+            json!(9),
+            json!("tools/call"),
+        ),
+        // An answer or a notification is not answered under the id of a request.
+        (format!(r#"{{"jsonrpc":"2.0","id":9,"result":"{long}"}}"#), Value::Null, Value::Null),
+        (format!(r#"{{"text":"{long}"}}"#), Value::Null, Value::Null),
+    ] {
+        front.says(&line);
+        let error = front.heard_fault(id, -31006);
+        assert_eq!(error["data"]["method"], method, "{error}");
+    }
+}
+
+#[test]
+fn an_invalid_answer_in_a_batch_is_refused_beside_the_batch() {
+    let mut front = TestSession::shaken(Limits::default(), "2025-03-26");
+    let ping = |id| format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"ping"}}"#);
+    let invalid = r#"{"jsonrpc":"2.0","id":7,"error":{}}"#;
+    front.says(&format!("[{},{invalid},{}]", ping(1), ping(2)));
+    let received = front.received();
+    assert_eq!(received.len(), 2, "{received:?}");
+    assert_eq!((&received[0]["id"], &received[0]["error"]["code"]), (&Value::Null, &json!(-32600)));
+    let ids: Vec<_> = received[1].as_array().expect("a batch").iter().map(|answer| &answer["id"]).collect();
+    assert_eq!(ids, [1, 2]);
 }

@@ -22,7 +22,7 @@ use unhang_bridge::params::Signature;
 use unhang_wire::Lines;
 
 use super::effects::{
-    CallKey, ErrorAnswer, LineTarget, ONLY_STREAM, QuestionSubject, SessionAction, SessionEffects, StreamKey,
+    CallKey, LineTarget, ONLY_STREAM, QuestionSubject, SessionAction, SessionEffects, StreamKey,
 };
 use super::mcp_session::McpSession;
 use unhang_core::{limits::Limits, queue::Class};
@@ -33,8 +33,8 @@ use unhang_tools::{Definition, Hints, ToolAnswer, ToolListing};
 struct RecordedClient {
     received: Vec<String>,
     backlog: usize,
-    /// The errors of its answers; `None` for each answer that is not a single error.
-    errors: Vec<Option<ErrorAnswer>>,
+    /// The place of each line.
+    targets: Vec<LineTarget>,
     /// How many of its requests it has withdrawn, so that it gets no answer.
     unanswered: usize,
     /// Whether it accepts nothing beside an answer.
@@ -49,9 +49,7 @@ impl SessionEffects for RecordedClient {
         let is_lost = is_lost && message["method"] != "notifications/subscriptions/acknowledged";
         assert_eq!(class == Class::Kept, !is_lost, "nothing but notifications may be lost: {message}");
         assert_eq!(matches!(to, LineTarget::Answer { .. }), message["method"].is_null(), "{to:?}: {message}");
-        if let LineTarget::Answer { error, .. } = to {
-            self.errors.push(error);
-        }
+        self.targets.push(to);
         self.received.push(String::from_utf8(line.to_vec()).expect("text"));
     }
 

@@ -8,7 +8,13 @@ use super::{
     servers::{TOOL, answered, ask, asked, fronted, known, raw},
     *,
 };
-use unhang_gateway::{KnownServers, RequestTimeouts, UnlistedServer};
+use unhang_gateway::{
+    KnownServers, RequestTimeouts, UnlistedServer,
+    route::{
+        catalog::{Catalog, CatalogSource, ListedItems},
+        names::Style,
+    },
+};
 
 fn absent(servers: &[(&str, &str, Option<&str>)]) -> Arc<Vec<UnlistedServer>> {
     let unlisted = |(server, beginning, why): &(&str, &str, Option<&str>)| UnlistedServer {
@@ -129,6 +135,20 @@ fn a_leader_is_asked_for_what_it_may_have_and_has_not_listed() {
 }
 
 #[test]
+fn a_tool_that_a_leader_may_have_is_not_taken_for_a_prompt_of_the_same_name() {
+    let unlisted = BTreeMap::from([("srv__h".to_owned(), RequestTimeouts::default())]);
+    let leader = RequestTimeouts { unlisted, ..RequestTimeouts::default() };
+    let mut front =
+        fronted(KnownServers { timeouts: Arc::new([(1, leader)].into()), ..known(&[TOOL], true) });
+    for (method, server, name) in [("tools/call", 1, "srv__hello"), ("prompts/get", 0, "hello")] {
+        ask(&mut front, 1, method, r#"{"name":"srv__hello"}"#);
+        let (key, asked) = asked(&mut front);
+        assert_eq!((asked.server, &*asked.params), (server, &*format!(r#"{{"name":"{name}"}}"#)), "{method}");
+        front.mcp_session.answered(front.now, key, &answered(Era::Legacy, Ok(raw("{}"))), &mut front.effects);
+    }
+}
+
+#[test]
 fn a_request_waits_for_a_server_that_may_have_its_subject() {
     let prompt = |name: &str| format!(r#"{{"ref":{{"type":"ref/prompt","name":"{name}"}}}}"#);
     let uri = r#"{"ref":{"type":"ref/resource","uri":"other:1"}}"#.to_owned();
@@ -150,6 +170,10 @@ fn a_request_waits_for_a_server_that_may_have_its_subject() {
         ("late__", "resources/read", r#"{"uri":"other:1"}"#.to_owned(), true),
         ("late__", "resources/read", r#"{"uri":"note:1"}"#.to_owned(), false),
         ("late__", "resources/read", "{}".to_owned(), false),
+        ("late__", "resources/subscribe", r#"{"uri":"other:1"}"#.to_owned(), true),
+        ("late__", "resources/subscribe", "{}".to_owned(), false),
+        ("late__", "resources/unsubscribe", r#"{"uri":"other:1"}"#.to_owned(), true),
+        ("late__", "resources/unsubscribe", r#"{"uri":"note:1"}"#.to_owned(), false),
         ("", "tools/list", named("x"), false),
     ] {
         let known = KnownServers {
@@ -191,5 +215,25 @@ fn a_request_that_has_waited_in_vain_names_the_only_server_that_could_have_had_i
                 "{error}"
             );
         }
+    }
+}
+
+#[test]
+fn a_template_is_completed_by_the_server_that_has_it_though_that_of_another_fits() {
+    let having = |template: &str| {
+        let template = raw(&format!(r#"{{"uriTemplate":"{template}"}}"#));
+        ListedItems { templates: vec![template], ..ListedItems::default() }
+    };
+    let (one, two) = (having("note:{one}"), having("note:{two}"));
+    let source = |server_index, name, offered| CatalogSource { server_index, name, prefix: name, offered };
+    let sources = [source(0, "one", &one), source(1, "two", &two)];
+    let catalog = Arc::new(Catalog::new(&Style::default(), &[], &sources));
+    let mut front = fronted(KnownServers { catalog, ..known(&[TOOL], true) });
+    for (template, server) in [("note:{one}", 0), ("note:{two}", 1)] {
+        let params = format!(r#"{{"ref":{{"type":"ref/resource","uri":"{template}"}}}}"#);
+        ask(&mut front, 1, "completion/complete", &params);
+        let (key, asked) = asked(&mut front);
+        assert_eq!((asked.server, &*asked.params), (server, &*params));
+        front.mcp_session.answered(front.now, key, &answered(Era::Legacy, Ok(raw("{}"))), &mut front.effects);
     }
 }

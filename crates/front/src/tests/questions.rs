@@ -2,6 +2,7 @@
 
 use serde_json::value::RawValue;
 use unhang_bridge::Era;
+use unhang_wire::Line;
 
 use super::{
     servers::{TOOL, answered, known, raw},
@@ -442,4 +443,21 @@ fn a_client_answers_a_question_with_an_error_that_its_server_can_read() {
     // A code that is too large stands for an answer that did not come.
     says(&mut front, r#"{"code":99999999999,"message":"no"}"#);
     assert_eq!(reply(&mut front), (5, Err((-31009, "no".to_owned()))));
+}
+
+#[test]
+fn f_54_a_question_that_outlives_its_call_ends_on_the_stream_of_another() {
+    const OTHER_STREAM: u64 = 7;
+    let (mut front, _) = calling();
+    let line = br#"{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"srv__now"}}"#;
+    front.mcp_session.client_line(front.now, OTHER_STREAM, Line::Whole(line), &mut front.effects);
+    let SessionAction::Ask { key: second, .. } = front.actions().remove(0) else { panic!("it is asked") };
+    asks_about_several(&mut front, second, 5);
+    assert_eq!(front.effects.targets.last(), Some(&LineTarget::Beside(OTHER_STREAM)));
+    let answer = answered(Era::Legacy, Ok(raw("{}")));
+    front.mcp_session.answered(front.now, second, &answer, &mut front.effects);
+    front.received();
+    front.says(r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}"#);
+    assert_eq!(front.received()[0]["method"], "notifications/cancelled");
+    assert_eq!(front.effects.targets.last(), Some(&LineTarget::Beside(ONLY_STREAM)), "the call's stream");
 }

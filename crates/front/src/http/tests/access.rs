@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, num::NonZeroU32};
 
-use unhang_net::serve::UnprovenClient;
+use unhang_net::{oauth::ResourceSettings, serve::UnprovenClient};
 
 use super::{super::access::TokenOwner, *};
 use unhang_core::fair::FairnessKey;
@@ -158,4 +158,26 @@ fn a_callers_share_has_the_weight_of_its_name_in_the_configuration() {
     let later = Access::new(vec![token(TWO)]).with_weights(weights).after(&access);
     let seven = NonZeroU32::new(7).expect("more than nothing");
     assert_eq!(weighed(&later, &TokenOwner::Token(2)), FairnessKey::new("token 2").weighing(seven));
+}
+
+#[tokio::test]
+async fn an_authorization_server_closes_the_door_and_its_callers_stay_known_while_it_is_the_same() {
+    let of = |issuer: &str| {
+        let resource = "https://mcp.example.org/mcp".to_owned();
+        let settings = ResourceSettings { issuer: issuer.to_owned(), resource, scopes: Vec::new() };
+        Access::default().with_oauth(settings).expect("a server")
+    };
+    let before = of("https://auth.example.org");
+    assert!(!before.is_open() && before.resource().is_some());
+    let ann = TokenOwner::Subject("ann".into());
+    for (now, is_known) in [
+        (of("https://auth.example.org"), true),
+        (of("https://other.example.org"), false),
+        (Access::default(), false),
+    ] {
+        let is_open = now.is_open();
+        let now = now.after(&before);
+        assert_eq!((now.still_knows(&ann, &before), now.is_open()), (is_known, is_open));
+        assert!(!now.is_operator(&ann), "nobody is an operator by the word of another server");
+    }
 }
