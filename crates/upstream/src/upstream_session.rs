@@ -218,8 +218,13 @@ impl UpstreamSession {
         self.handshake.alive(self.now());
     }
 
-    /// Takes a line that the server said.
+    /// Takes a line that the server said, and that may be about any request.
     pub(crate) fn line(&mut self, line: Line<'_>) {
+        self.line_beside(None, line);
+    }
+
+    /// Takes a line that the server said on the stream of this request, which the line is about. `None` stands for a stream of all requests.
+    pub(crate) fn line_beside(&mut self, request: Option<&Id>, line: Line<'_>) {
         let (now, mut events) = (self.now(), Vec::new());
         let junk_before = self.request_table.junk_lines();
         self.request_table.line(now, line, &mut |event| events.push(event));
@@ -227,7 +232,7 @@ impl UpstreamSession {
         if junk > 0 {
             self.listener.wrote_junk(junk);
         }
-        self.take(events);
+        self.take_beside(request, events);
     }
 
     /// Fails a request for a reason that is known from elsewhere than from a message.
@@ -428,6 +433,10 @@ impl UpstreamSession {
     }
 
     fn take(&mut self, events: Vec<TableEvent<RequestOrigin>>) {
+        self.take_beside(None, events);
+    }
+
+    fn take_beside(&mut self, request: Option<&Id>, events: Vec<TableEvent<RequestOrigin>>) {
         for event in events {
             match event {
                 TableEvent::Done(call, outcome) => self.done(call, outcome),
@@ -441,16 +450,17 @@ impl UpstreamSession {
                         progress.send_replace(Some(params));
                     }
                 }
-                TableEvent::Notification(method, params) => self.notified(&method, params),
-                TableEvent::Question(id, method, params) => self.question(id, &method, params),
+                TableEvent::Notification(method, params) => self.notified(request, &method, params),
+                TableEvent::Question(id, method, params) => self.question(request, (id, &method, params)),
                 TableEvent::QuestionWithdrawn(id) => self.questions.withdraw(&id),
             }
         }
     }
 
-    fn notified(&mut self, method: &str, params: Option<Box<RawValue>>) {
+    fn notified(&mut self, request: Option<&Id>, method: &str, params: Option<Box<RawValue>>) {
         if method == "notifications/message"
-            && let (Audience::One { asides, .. }, Some(params)) = (self.audience(), &params)
+            && let (Audience::Call { asides } | Audience::One { asides, .. }, Some(params)) =
+                (self.audience(request), &params)
         {
             // If too much is on its way, the message is lost, as logs may be.
             let _lossy = asides.try_send(SideMessage::Logged(params.clone()));
@@ -497,10 +507,28 @@ impl UpstreamSession {
         }
     }
 
-    fn question(&mut self, id: Id, method: &str, params: Option<Box<RawValue>>) {
+    fn question(&mut self, request: Option<&Id>, (id, method, params): (Id, &str, Option<Box<RawValue>>)) {
+        if self.is_stateless() && self.is_remote {
+            return self.cannot_be_asked(request, method);
+        }
         let (is_stateless, now) = (self.is_stateless(), self.now());
-        let audience = || self.abandoned.audience(now, &self.request_table);
+        let audience = || self.abandoned.audience(now, &self.request_table, request);
         self.questions.put((id, method, params), is_stateless, audience, &mut self.out);
+    }
+
+    /// Fails the request in which a stateless server over HTTP asks something, because no message can carry the reply (2026-07-28).
+    fn cannot_be_asked(&mut self, request: Option<&Id>, method: &str) {
+        let text = format!("`{}` sent `{method}`, which revision 2026-07-28 does not have", self.name);
+        match request {
+            Some(request) => {
+                let happened =
+                    |asked: &str| format!("{text}, and waits for the reply before it answers `{asked}`");
+                let hint = "this is a fault of the server, which has to answer with `input_required`; \
+                    `era = \"legacy\"` in its configuration lets it ask";
+                self.fail(request, FaultKind::BadResponse, happened, hint);
+            }
+            None => tracing::warn!("unhang dropped a request of a server: {text}"),
+        }
     }
 
     /// Notes that nobody waits any more for this call, which the server has not answered.
@@ -509,8 +537,8 @@ impl UpstreamSession {
     }
 
     /// Finds the audience of what the server says beside its answers.
-    fn audience(&self) -> Audience<'_> {
-        self.abandoned.audience(self.now(), &self.request_table)
+    fn audience(&self, request: Option<&Id>) -> Audience<'_> {
+        self.abandoned.audience(self.now(), &self.request_table, request)
     }
 
     /// Limits the number of replies that may wait, for a transport on which each costs more than its bytes.

@@ -103,7 +103,11 @@ impl HttpActor {
         }
         match (event, which) {
             (SseEvent::Message(message), _) => {
-                self.upstream_session.line(Line::Whole(&unhang_wire::one_line(&message)));
+                let request = match which {
+                    ExchangeKind::Request(id) => Some(id),
+                    _ => None,
+                };
+                self.upstream_session.line_beside(request, Line::Whole(&unhang_wire::one_line(&message)));
                 if let ExchangeKind::Request(id) = which
                     && self.upstream_session.awaits(id)
                     && is_answer(&message)

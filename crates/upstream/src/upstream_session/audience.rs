@@ -3,7 +3,8 @@
 //! Theory of operation. Over a pipe nothing says which call a question is about. If all calls are of one session, that session is the right
 //! one whichever call it is. The question is put beside the newest of them, since older ones may be jobs already. It says that it may be
 //! about another of them, so that it stays when that one ends. A client of 2026-07-28 gets a question as the answer to a call, which has
-//! to be the right call. So it hears nothing while several of its calls are there.
+//! to be the right call. So it hears nothing while several of its calls are there. Over HTTP, a message on the stream of a request is about
+//! that request.
 //!
 //! Invariants
 //!
@@ -28,6 +29,10 @@ const MOST: usize = 4096;
 /// The audience of a message beside an answer.
 pub(super) enum Audience<'a> {
     Nobody,
+    /// The caller of the request on whose stream the message came.
+    Call {
+        asides: &'a SideMessageSender,
+    },
     /// One session, beside this call of it; the message may be about another one that waits as well.
     One {
         asides: &'a SideMessageSender,
@@ -61,8 +66,20 @@ impl AbandonedCalls {
         }
     }
 
-    /// Finds the audience of a message beside an answer: the caller of the only call, or the session that waits for all of them.
-    pub(super) fn audience<'a>(&self, now: Duration, calls: &'a RequestTable<RequestOrigin>) -> Audience<'a> {
+    /// Finds the audience of a message beside an answer: the caller of the request on whose stream the message came. If the stream is of
+    /// all requests, it is the caller of the only call, or the session that waits for all of them.
+    pub(super) fn audience<'a>(
+        &self,
+        now: Duration,
+        calls: &'a RequestTable<RequestOrigin>,
+        request: Option<&Id>,
+    ) -> Audience<'a> {
+        if let Some(request) = request {
+            return match calls.whose(request) {
+                Some(RequestOrigin::Caller { asides: Some(asides), .. }) => Audience::Call { asides },
+                _ => Audience::Nobody,
+            };
+        }
         let listening = || calls.calls().filter_map(ListeningCall::of);
         let Some(newest) = listening().max_by_key(|call| (call.waits, call.number)) else {
             return if self.is_empty(now) { Audience::Nobody } else { Audience::Several };

@@ -309,7 +309,7 @@ async fn f_54_one_call_of_another_session_is_enough_for_nobody_to_be_asked() {
     assert!(declined["error"].is_object(), "{declined}");
     says(&mut upstream_session, &json!({ "jsonrpc": "2.0", "id": 3, "result": {} }));
     assert!(
-        matches!(upstream_session.audience(), Audience::One { is_of_several: true, .. }),
+        matches!(upstream_session.audience(None), Audience::One { is_of_several: true, .. }),
         "the server has answered it"
     );
 }
@@ -325,7 +325,7 @@ async fn f_54_who_is_asked_by_the_answer_to_a_call_is_not_asked_while_there_are_
     assert!(calls.iter_mut().all(|(_, received)| received.try_recv().is_err()));
     says(&mut upstream_session, &json!({ "jsonrpc": "2.0", "id": 2, "result": {} }));
     assert!(
-        matches!(upstream_session.audience(), Audience::One { is_of_several: false, .. }),
+        matches!(upstream_session.audience(None), Audience::One { is_of_several: false, .. }),
         "there is one only"
     );
 }

@@ -126,6 +126,10 @@ impl UpstreamQuestions {
                 let answer = self.listener.asked(method, params);
                 Box::pin(async move { answer.await.map(|result| result.to_string()) })
             }
+            Audience::Call { asides } => {
+                let asides = asides.clone();
+                Box::pin(async move { question::ask(&asides, method, params).await })
+            }
             Audience::One { asides, is_of_several, session } => {
                 let (asides, enough) = (asides.clone(), self.listener.asks(&method, session));
                 Box::pin(async move {
