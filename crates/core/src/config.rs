@@ -140,6 +140,9 @@ pub const RESTORE_PATIENCE: Duration = Duration::from_secs(5);
 /// How long a list waits for servers that are still starting. Then the known part has to do, and clients are told of changes. Some clients
 /// give a list up after 5 s (peers.md 3.3).
 pub const LIST_PATIENCE: Duration = Duration::from_secs(2);
+/// How long the first start of a server behind a pipe waits for a client to show its era, so that the server is greeted in that era. A
+/// client begins its session within milliseconds after it has started unhang.
+pub const ERA_PATIENCE: Duration = Duration::from_millis(300);
 /// How long beyond its limit unhang still waits for a request to a server. The part of unhang that knows why there is no answer can then
 /// report it.
 pub const VERDICT_SLACK: Duration = Duration::from_millis(500);

@@ -5,6 +5,7 @@
 use std::{sync::Arc, time::Duration};
 
 use serde_json::{Map, Value};
+use unhang_bridge::Era;
 use unhang_jobs::id::JobId;
 
 use super::tasks::TaskAsked;
@@ -117,6 +118,8 @@ pub enum SessionAction {
     },
     /// Stop watching the resource.
     Unwatch(Resource),
+    /// Tell the servers the era of the client.
+    ClientSpeaks(Era),
     /// Have servers log from this level on.
     Log(Level),
     /// Pass on the reply to a question that a server has asked.

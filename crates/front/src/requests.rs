@@ -9,7 +9,10 @@
 use std::{sync::Arc, time::Duration};
 
 use serde_json::Map;
-use unhang_bridge::tasks::{self, Dialect};
+use unhang_bridge::{
+    Era,
+    tasks::{self, Dialect},
+};
 use unhang_jobs::id::JobId;
 use unhang_wire::{self as wire, Json};
 
@@ -118,6 +121,7 @@ impl McpSession {
         self.client.shake_hands(revision, request, name);
         let (session, client) = (self.answers.session_name(), self.answers.client_name());
         tracing::info!(session, client, "a session of revision {} begins", revision.name());
+        self.actions.push_back(SessionAction::ClientSpeaks(Era::Legacy));
         let result = self.session_catalog.handshake(revision, self.jobs);
         self.answers.answer(&request.id, revision, request.route, result, effects);
     }
@@ -134,6 +138,10 @@ impl McpSession {
             let happened = format!("`{}` has no {CLIENT_CAPABILITIES} in params._meta", request.method);
             let hint = "give each request both members; an empty object is enough";
             return self.answers.refuse_request(request, invalid_params(happened, hint), effects);
+        }
+        // A client that only probes may go on with a handshake.
+        if request.method != "server/discover" && self.client.begins_without_handshake() {
+            self.actions.push_back(SessionAction::ClientSpeaks(Era::Modern));
         }
         self.dispatch(request, revision, effects);
     }

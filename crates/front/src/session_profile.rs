@@ -30,6 +30,8 @@ pub(super) struct SessionProfile {
     name: Option<(Box<str>, Option<Box<str>>)>,
     /// The client's data from the handshake, in the form for a stateless server.
     pub(super) signature: Option<Arc<Signature>>,
+    /// A request came that stands alone.
+    is_stateless: bool,
     /// The lowest level of log messages that the client wants.
     log_from: Option<Level>,
     /// How long the window that asks waits for the answer to a call, if it has said so.
@@ -40,6 +42,13 @@ impl SessionProfile {
     /// Returns the revision of the handshake. Returns `None` before it.
     pub(super) fn revision(&self) -> Option<Revision> {
         self.revision
+    }
+
+    /// Notes a request that stands alone. Returns whether it is the first one, in a session without a handshake.
+    pub(super) fn begins_without_handshake(&mut self) -> bool {
+        let is_first = self.revision.is_none() && !self.is_stateless;
+        self.is_stateless = true;
+        is_first
     }
 
     /// Notes the client's data from a handshake of this revision, and its name.

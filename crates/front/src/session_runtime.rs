@@ -216,6 +216,11 @@ impl SessionRuntime {
                     self.ask(key, asked, cancellation, promote);
                 }
                 SessionAction::Watch { key, resource, limit } => self.watch(key, resource, limit),
+                SessionAction::ClientSpeaks(era) => {
+                    if let Some(servers) = &self.servers {
+                        servers.client_speaks(era);
+                    }
+                }
                 SessionAction::Log(level) => {
                     if let Some(servers) = &self.servers {
                         servers.log_from(level);

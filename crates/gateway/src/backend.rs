@@ -5,7 +5,8 @@
 //!          ├ ServerLists        the tools, prompts and resources that the server offers
 //!          ├ AdmissionLimits    which request may go to the server
 //!          ├ ResourceWatches    resources that sessions want to hear of
-//!          └ ServerRecord       counts, and the last failure
+//!          ├ ServerRecord       counts, and the last failure
+//!          └ BackendEras        the era that it speaks, and its counterpart in the other era
 //! ```
 //!
 //! Invariants
@@ -19,12 +20,14 @@ use std::{
 };
 
 use tokio::sync::{Mutex as AsyncMutex, Notify};
+use unhang_bridge::Era;
 use unhang_proc::deadline::Deadline;
 
 use super::{
     RequestTimeouts, Scope, ServerEntry, SessionKey, UnlistedServer,
     admission_limits::AdmissionLimits,
     connection::ServerConnection,
+    eras::{BackendEras, OpenSessions},
     instance_limit::InstanceLimit,
     lifecycle::{RestoredStart, StartReason},
     list_store::RecalledLists,
@@ -54,6 +57,8 @@ pub(super) struct Backend {
     pub(super) spec: ClientSpec,
     /// Present if this is the instance of one session.
     pub(super) own: Option<SessionInstance>,
+    /// The eras of the server, and its counterpart.
+    pub(super) eras: BackendEras,
     /// The index by which the gateway knows the server.
     server_index: usize,
     timeouts: RequestTimeouts,
@@ -103,6 +108,23 @@ struct Inherited {
     record: Option<Arc<ServerRecord>>,
 }
 
+/// The parts that a backend shares with others.
+struct SharedParts {
+    server_index: usize,
+    updates: Updates,
+    open_sessions: Arc<OpenSessions>,
+}
+
+/// The part that a backend plays for its server.
+enum BackendKind {
+    /// All sessions share it.
+    Shared,
+    /// All sessions of this era share it, beside a backend for those of the other era.
+    Counterpart(Era),
+    /// One session of this era has it.
+    Own(Era, SessionInstance),
+}
+
 impl Backend {
     /// Makes the server at this index. Until the server has been listed it offers the lists of `before`, its predecessor of the same name,
     /// as far as its own rules allow.
@@ -110,6 +132,7 @@ impl Backend {
         entry: ServerEntry,
         server_index: usize,
         updates: Updates,
+        open_sessions: Arc<OpenSessions>,
         before: Option<&Backend>,
     ) -> Self {
         let inherited = before.map(|before| {
@@ -117,12 +140,13 @@ impl Backend {
             let record = Some(Arc::new(before.record.of_successor(entry.secrets.clone())));
             Inherited { offered, metrics: Arc::clone(&before.metrics), record, ..Inherited::default() }
         });
-        Self::assemble(entry, server_index, updates, inherited.unwrap_or_default(), None)
+        let shared = SharedParts { server_index, updates, open_sessions };
+        Self::assemble(entry, shared, inherited.unwrap_or_default(), BackendKind::Shared)
     }
 
     /// Makes the instance of this server for one session. The instance has the index of the server, and offers the lists of the server
     /// until it has been listed itself. It rests until it is asked something.
-    pub(super) fn instance(&self, updates: Updates, own: SessionInstance) -> Self {
+    pub(super) fn instance(&self, updates: Updates, era: Era, own: SessionInstance) -> Self {
         // Lists that one session has changed say nothing about the next run.
         let entry = ServerEntry { memory: None, ..ServerEntry::clone(&self.entry) };
         let inherited = Inherited {
@@ -131,18 +155,39 @@ impl Backend {
             metrics: Arc::clone(&self.metrics),
             record: Some(Arc::clone(&self.record)),
         };
-        let instance = Self::assemble(entry, self.server_index, updates, inherited, Some(own));
+        let instance =
+            Self::assemble(entry, self.shared_with(updates), inherited, BackendKind::Own(era, own));
         instance.connection().demand.rest();
         instance
     }
 
-    fn assemble(
-        entry: ServerEntry,
-        server_index: usize,
-        updates: Updates,
-        inherited: Inherited,
-        own: Option<SessionInstance>,
-    ) -> Self {
+    /// Makes the counterpart of this backend, which is greeted in this era. It offers the lists of this backend until it has been listed
+    /// itself, and keeps none for the next run.
+    pub(super) fn counterpart_of(&self, era: Era, updates: Updates) -> Self {
+        let entry = ServerEntry { memory: None, ..ServerEntry::clone(&self.entry) };
+        let inherited = Inherited {
+            offered: ListedItems::clone(&self.offered()),
+            metrics: Arc::clone(&self.metrics),
+            record: Some(Arc::clone(&self.record)),
+            ..Inherited::default()
+        };
+        Self::assemble(entry, self.shared_with(updates), inherited, BackendKind::Counterpart(era))
+    }
+
+    fn shared_with(&self, updates: Updates) -> SharedParts {
+        let open_sessions = self.eras.open_sessions();
+        SharedParts { server_index: self.server_index, updates, open_sessions }
+    }
+
+    fn assemble(entry: ServerEntry, shared: SharedParts, inherited: Inherited, kind: BackendKind) -> Self {
+        let SharedParts { server_index, updates, open_sessions } = shared;
+        let is_counterpart = matches!(kind, BackendKind::Counterpart(_));
+        let (greeting, own) = match kind {
+            BackendKind::Shared => (None, None),
+            BackendKind::Counterpart(era) => (Some(era), None),
+            BackendKind::Own(era, own) => (Some(era), Some(own)),
+        };
+        let eras = BackendEras::new(&entry, greeting, open_sessions);
         let Inherited { offered, recalled, metrics, record } = inherited;
         let entry = Arc::new(entry);
         let timeouts = RequestTimeouts::from(&*entry);
@@ -168,10 +213,11 @@ impl Backend {
                 &limits,
                 Arc::clone(&listener),
             ),
-            lists: ServerLists::new(Arc::clone(&entry), own.is_some(), offered, recalled),
+            lists: ServerLists::new(Arc::clone(&entry), own.is_some() || is_counterpart, offered, recalled),
             entry,
             spec,
             own,
+            eras,
             server_index,
             timeouts,
             listener,
@@ -308,7 +354,7 @@ impl Backend {
 
     async fn fetch_lists(self: &Arc<Self>) -> Result<ListedItems, Error> {
         let (client, session) = self.ready(StartReason::Listing).await?;
-        let offered = self.lists.fetch(&client, &session).await?;
+        let offered = self.lists.fetch(&client, &session, self.eras.greeting()).await?;
         if session.revision.is_stateless() && !self.connection().is_subscribed() {
             // A server that has nothing to tell refuses the subscription.
             let topics = Topics { resources: Vec::new(), lists: true };
@@ -336,6 +382,7 @@ impl Backend {
     pub(super) fn status(&self, instances: &[Arc<Backend>]) -> ServerStatus {
         let each: Vec<InstanceStatus> = instances
             .iter()
+            .chain(self.eras.counterpart())
             .map(|instance| instance.instance_status())
             .chain([self.instance_status()])
             .collect();
@@ -374,6 +421,17 @@ impl Backend {
 
     /// Ends the server for good.
     pub(super) async fn close(&self, deadline: Deadline) {
+        self.eras.stop_counterpart_tasks();
+        if let Some(counterpart) = self.eras.counterpart() {
+            // In a box, because a future cannot contain itself.
+            let (_own, _other) =
+                tokio::join!(self.close_alone(deadline), Box::pin(counterpart.close(deadline)));
+        } else {
+            self.close_alone(deadline).await;
+        }
+    }
+
+    async fn close_alone(&self, deadline: Deadline) {
         // A second caller waits for the same end.
         let _ending = deadline.timeout(self.close_lock.lock()).await;
         let client = self.connection().close();

@@ -14,13 +14,14 @@ use unhang_proc::deadline::Deadline;
 use unhang_wire::Json;
 
 use super::{
-    ProgressSender, ServerAnswer, ServerRequest, SideMessage,
+    OfSession, ProgressSender, ServerAnswer, ServerRequest, SideMessage,
     admission_limits::{PermitRequest, ReadyPermits},
     backend::Backend,
     caller_errors::{TimeSpent, explained, named},
+    eras::EraChoice,
+    gateway_core::GatewayCore,
     lifecycle::StartReason,
     owners,
-    permits::PermitQueue,
     task_news::{CallStage, TaskNews},
     tasks::TaskPoller,
     verdicts,
@@ -33,14 +34,13 @@ use unhang_upstream::{
 /// Sends a request to a server once the server is ready and the request is admitted, and waits for the answer.
 pub(super) async fn dispatch(
     backend: &Arc<Backend>,
-    all: &Arc<PermitQueue>,
+    core: &Arc<GatewayCore>,
     request: ServerRequest,
     progress: Option<ProgressSender>,
     asides: Option<mpsc::Sender<SideMessage>>,
     news: Option<TaskNews>,
 ) -> ServerAnswer {
     let now = Instant::now();
-    let _use = backend.used();
     let acquire = PermitRequest {
         fairness_key: &request.fairness_key,
         session: request.session,
@@ -51,8 +51,8 @@ pub(super) async fn dispatch(
         since: now,
     };
     let mut dispatch = Dispatch {
-        backend,
-        all,
+        backend: Arc::clone(backend),
+        core,
         request: &request,
         acquire,
         asides,
@@ -67,10 +67,20 @@ pub(super) async fn dispatch(
     ServerAnswer { era, server_info, outcome, asked_for: request.asked_for }
 }
 
+/// Returns the era of the client. A window writes the requests of its client in the era of the window that leads, and tells by the session
+/// that its client can be asked beside its calls, as clients of the handshake era are.
+fn era_of_client(request: &ServerRequest) -> Era {
+    match request.session {
+        Some(OfSession { is_asked_beside: true, .. }) => Era::Legacy,
+        _ => request.client,
+    }
+}
+
 /// A request on its way to its server.
 struct Dispatch<'a> {
-    backend: &'a Arc<Backend>,
-    all: &'a Arc<PermitQueue>,
+    /// The backend that is asked: the addressed one, or its counterpart in the client's era.
+    backend: Arc<Backend>,
+    core: &'a Arc<GatewayCore>,
     request: &'a ServerRequest,
     acquire: PermitRequest<'a>,
     asides: Option<mpsc::Sender<SideMessage>>,
@@ -98,12 +108,52 @@ struct ReadyServer<'a> {
 
 impl<'a> Dispatch<'a> {
     async fn run(&mut self, progress: Option<ProgressSender>) -> Result<Box<RawValue>, Error> {
-        // Permits come before anything else, so that the longest wait is not for something that grew old meanwhile.
-        let turn = self.backend.admission.turn(&self.acquire).await;
-        self.spent.in_line += self.acquire.since.elapsed();
-        let _turn = turn?;
-        let (ready, _turns) = self.admitted().await?;
-        self.send(ready, progress).await
+        let addressed = Arc::clone(&self.backend);
+        let mut use_of_addressed = Some(addressed.used());
+        loop {
+            let is_decided = addressed.eras.spoken().is_some();
+            if is_decided {
+                self.choose(&addressed).await;
+            }
+            let backend = Arc::clone(&self.backend);
+            let _use = backend.used();
+            if is_decided {
+                drop(use_of_addressed.take());
+            }
+            // Permits come before anything else, so that the longest wait is not for something that grew old meanwhile.
+            let waited = Instant::now();
+            let turn = backend.admission.turn(&self.acquire).await;
+            self.spent.in_line += waited.elapsed();
+            let _turn = turn?;
+            if !is_decided {
+                // A server that has never been ready shows now which eras it speaks.
+                self.ready().await?;
+                if self.era != era_of_client(self.request) {
+                    continue;
+                }
+                backend.eras.note_asked();
+            }
+            let (ready, _turns) = self.admitted().await?;
+            return self.send(ready, progress).await;
+        }
+    }
+
+    /// Chooses the backend that speaks the client's era, if there is one.
+    async fn choose(&mut self, addressed: &Arc<Backend>) {
+        let era = era_of_client(self.request);
+        if let Some(known) = EraChoice(addressed).known_choice(era) {
+            self.backend = known;
+            return;
+        }
+        self.comes_to(CallStage::Starting);
+        let wanted = Instant::now();
+        // If the counterpart is not there in time, the request finds that out later.
+        if let Ok(speaking) =
+            self.acquire.deadline.timeout(EraChoice(addressed).speaking(era, self.core)).await
+        {
+            self.backend = speaking;
+        }
+        self.spent.starting += wanted.elapsed();
     }
 
     /// Waits until the server is ready and the request is admitted. Returns the permits that the request holds while it is with the server.
@@ -114,7 +164,8 @@ impl<'a> Dispatch<'a> {
             let (asides, signed) = self.signed();
             self.comes_to(CallStage::InLine);
             let wanted = Instant::now();
-            let turns = self.backend.admission.turns_once_ready(self.era, self.all, &self.acquire).await;
+            let turns =
+                self.backend.admission.turns_once_ready(self.era, &self.core.all, &self.acquire).await;
             let asked = Instant::now();
             self.spent.in_line += asked - wanted;
             let turns = turns?;
@@ -128,7 +179,7 @@ impl<'a> Dispatch<'a> {
 
     /// Waits until the server is ready, for as long as the request may, and learns the server's era.
     async fn ready(&mut self) -> Result<(Client, Arc<ServerInfo>), Error> {
-        let (backend, PermitRequest { method, limit, deadline, .. }) = (self.backend, self.acquire);
+        let (backend, PermitRequest { method, limit, deadline, .. }) = (&self.backend, self.acquire);
         // A server that is still starting has its own deadline, which may be later than the deadline of this caller.
         self.comes_to(CallStage::Starting);
         let wanted = Instant::now();
@@ -186,7 +237,7 @@ impl<'a> Dispatch<'a> {
         ready: ReadyServer<'a>,
         progress: Option<ProgressSender>,
     ) -> Result<Box<RawValue>, Error> {
-        let (backend, request) = (self.backend, self.request);
+        let (backend, request) = (&self.backend, self.request);
         let ReadyServer { client, session, legacy, asides, signed, asked } = ready;
         let params = legacy.as_deref().unwrap_or(&request.params);
         let poller = request.tool.as_deref().and_then(|tool| {

@@ -13,6 +13,7 @@ use super::{
     Capacity,
     backend::Backend,
     busy_poll::BusyPoller,
+    eras::OpenSessions,
     instance_limit::InstanceLimit,
     known_servers::KnownServers,
     log_level::RequestedLevel,
@@ -33,6 +34,8 @@ pub(super) struct GatewayCore {
     pub(super) updates: Updates,
     pub(super) start_turns: StartTurns,
     pub(super) sessions: SessionRegistry,
+    /// The open sessions, by their eras.
+    pub(super) open_sessions: Arc<OpenSessions>,
     /// The bound on instances that sessions have.
     pub(super) instance_limit: Arc<InstanceLimit>,
     /// The log level that somebody has asked the servers for.
@@ -53,6 +56,7 @@ impl GatewayCore {
             updates: updates(),
             start_turns: StartTurns::default(),
             sessions: SessionRegistry::default(),
+            open_sessions: Arc::default(),
             instance_limit: InstanceLimit::new(capacity.instances),
             level: RequestedLevel::default(),
             all: PermitQueue::new(capacity.requests),
@@ -93,9 +97,14 @@ impl GatewayCore {
             is_new
         });
         if is_new {
-            for session_servers in self.sessions.all() {
-                session_servers.publish();
-            }
+            self.publish_to_sessions();
+        }
+    }
+
+    /// Publishes what is known now to all sessions, of which some may see other lists than the rest.
+    pub(super) fn publish_to_sessions(&self) {
+        for session_servers in self.sessions.all() {
+            session_servers.publish();
         }
     }
 }

@@ -127,6 +127,16 @@ impl Backend {
         }
     }
 
+    /// Stops the server as soon as nobody wants anything of it, unless somebody watches its resources.
+    pub(super) async fn rest_once_unwanted(self: &Arc<Self>) {
+        self.until_unwanted().await;
+        let stop = Arc::clone(&self.stop_lock).lock_owned().await;
+        if let Some(client) = self.to_be_stopped(Duration::ZERO) {
+            tracing::debug!("no client uses `{}` in its era; unhang stops that process", self.name());
+            self.put_to_rest(client, stop);
+        }
+    }
+
     fn put_to_rest(self: &Arc<Self>, client: Client, stop: OwnedMutexGuard<()>) {
         let backend = Arc::clone(self);
         // In a task of its own, so that the end of the gateway cuts off this function but not the stop that it has begun.
@@ -172,7 +182,7 @@ mod tests {
     async fn who_keeps_its_lists_does_not_wake_it() {
         let (_mute, entry) = mute();
         let (updates, _) = broadcast::channel(1);
-        let backend = Backend::new(entry, 0, updates, None);
+        let backend = Backend::new(entry, 0, updates, Arc::default(), None);
         let backend = Arc::new(backend);
         let for_ever = timeout(SOON / 10, Arc::clone(&backend).rest_after(Duration::MAX)).await;
         assert!(for_ever.is_err(), "so long nobody waits");

@@ -21,6 +21,7 @@ mod busy_poll;
 mod caller_errors;
 mod connection;
 mod dispatch;
+mod eras;
 mod gateway_core;
 mod idle;
 mod instance_limit;
@@ -54,10 +55,12 @@ mod waiting_requests;
 use std::{sync::Arc, time::Duration};
 
 use serde_json::value::RawValue;
-use unhang_bridge::{Era, params::Signature};
+pub use unhang_bridge::Era;
+use unhang_bridge::params::Signature;
 
 pub use self::{
     caller_errors::MayRead,
+    eras::EraPolicy,
     known_servers::{KnownServers, UnlistedServer},
     list_store::ListStore,
     log_level::Level,
@@ -88,6 +91,8 @@ pub struct ServerEntry {
     pub spec: ClientSpec,
     /// Who shares the server.
     pub scope: Scope,
+    /// The eras in which the server may be asked.
+    pub era: EraPolicy,
     /// The beginning of the public names of its tools and prompts.
     pub prefix: String,
     /// Which of its tools are offered, and how.
@@ -147,6 +152,8 @@ pub struct ServerSet {
     pub clocks: Clocks,
     /// Takes the notice that a server cannot be started.
     pub notices: Notices,
+    /// Whether a client is about to begin a session, in whose era servers behind pipes can be greeted.
+    pub awaits_client: bool,
 }
 
 impl ServerSet {

@@ -21,6 +21,7 @@ use tokio::{
     sync::watch,
     time::{Instant, sleep_until, timeout},
 };
+use unhang_bridge::Era;
 
 use super::{backend::Backend, connection::StartDecision, start_turns::in_turn, verdicts};
 use unhang_core::config::{RESTORE_PATIENCE, RETRY_MOST};
@@ -92,6 +93,7 @@ impl Backend {
                 StartDecision::Ask(client, start) => {
                     let ready = in_turn(turn, pin!(client.ready())).await;
                     let session = ready.inspect_err(|error| self.lists.doubt(error))?;
+                    self.eras.note_spoken(session.revision.era());
                     self.restored.until(start).await;
                     return Ok((*client, session));
                 }
@@ -128,7 +130,8 @@ impl Backend {
         if let Some(decision) = connection.refused(now) {
             return decision;
         }
-        let client = Client::start_knowing(self.spec.clone(), self.lists.expect_legacy());
+        let is_legacy = self.lists.expect_legacy() || self.eras.greeting() == Era::Legacy;
+        let client = Client::start_knowing(self.spec.clone(), is_legacy);
         if let Some(instance_permit) = instance_permit {
             let gone = client.gone();
             tokio::spawn(async move {

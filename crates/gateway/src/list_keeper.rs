@@ -3,13 +3,24 @@
 use std::{pin::pin, sync::Arc};
 
 use tokio::time::timeout;
+use unhang_bridge::Era;
 
-use super::{Scope, backend::Backend, gateway_core::GatewayCore, start_turns::in_turn};
-use unhang_core::{config::LIST_PATIENCE, notices::Notices};
+use super::{Scope, backend::Backend, eras::EraChoice, gateway_core::GatewayCore, start_turns::in_turn};
+use unhang_core::{
+    config::{ERA_PATIENCE, LIST_PATIENCE},
+    notices::Notices,
+};
 use unhang_upstream::client::Error;
 
-/// Keeps the lists of one server: asks for them when it has started, and again when they change.
-pub(super) async fn keep_lists(core: Arc<GatewayCore>, backend: Arc<Backend>) {
+/// Keeps the lists of one server: asks for them when it has started, and again when they change. `awaits_client` says that a client is about
+/// to begin a session.
+pub(super) async fn keep_lists(core: Arc<GatewayCore>, backend: Arc<Backend>, awaits_client: bool) {
+    if awaits_client
+        && backend.eras.depend_on_sessions()
+        && !backend.lists.is_known_to_speak_handshakes_alone()
+    {
+        core.open_sessions.until_first(ERA_PATIENCE).await;
+    }
     let (mut is_told, mut last) = (false, String::new());
     loop {
         let turn = core.start_turns.take().await;
@@ -32,6 +43,13 @@ pub(super) async fn keep_lists(core: Arc<GatewayCore>, backend: Arc<Backend>) {
         if listed.is_ok() && backend.scope() == Scope::Session {
             // The server has told what its instances offer.
             backend.rest_now().await;
+        }
+        if listed.is_ok() && backend.scope() != Scope::Session {
+            for era in [Era::Legacy, Era::Modern] {
+                if core.open_sessions.has(era) {
+                    EraChoice(&backend).open_for(era, &core);
+                }
+            }
         }
         // The listing is tried again and again, and may fail in the same way each time.
         let why = listed.as_ref().err().map(ToString::to_string).unwrap_or_default();

@@ -128,6 +128,11 @@ impl RecalledLists {
         }
     }
 
+    /// Returns whether the server was found to know handshakes alone.
+    pub(super) fn is_legacy(&self) -> bool {
+        self.is_legacy
+    }
+
     /// Notes that a client is started now, and returns whether the server is taken to know handshakes alone.
     pub(super) fn started(&mut self) -> bool {
         self.is_in_doubt = false;

@@ -12,6 +12,7 @@ use std::{
 };
 
 use serde_json::value::RawValue;
+use unhang_bridge::Era;
 
 use super::{Scope, ServerEntry, list_store::RecalledLists, owners};
 use crate::route::catalog::{ListedItems, Owners};
@@ -128,6 +129,11 @@ impl ServerLists {
         self.known().recalled.for_another()
     }
 
+    /// Returns whether the server was found to know handshakes alone.
+    pub(super) fn is_known_to_speak_handshakes_alone(&self) -> bool {
+        self.known().recalled.is_legacy()
+    }
+
     /// Notes that a client is started now, and returns whether the server is taken to know handshakes alone.
     pub(super) fn expect_legacy(&self) -> bool {
         self.known().recalled.started()
@@ -145,8 +151,14 @@ impl ServerLists {
         }
     }
 
-    /// Asks a ready server for all its lists, and remembers them for the next run. Returns the items that clients may have.
-    pub(super) async fn fetch(&self, client: &Client, session: &ServerInfo) -> Result<ListedItems, Error> {
+    /// Asks a ready server, which was greeted in this era, for all its lists. Remembers them for the next run. Returns the items that clients
+    /// may have.
+    pub(super) async fn fetch(
+        &self,
+        client: &Client,
+        session: &ServerInfo,
+        greeting: Era,
+    ) -> Result<ListedItems, Error> {
         let options = RequestOptions::default();
         let (tools, prompts, resources, templates) = tokio::join!(
             client.list(ServerList::Tools, &options),
@@ -166,16 +178,19 @@ impl ServerLists {
             templates: self.or_none(ServerList::ResourceTemplates, templates),
             owners,
         };
-        self.remember(session, &listed);
+        self.remember(session, greeting, &listed);
         Ok(ListedItems { tools: self.allowed(listed.tools), ..listed })
     }
 
     /// Remembers the lists that the server has just given.
-    fn remember(&self, session: &ServerInfo, listed: &ListedItems) {
+    fn remember(&self, session: &ServerInfo, greeting: Era, listed: &ListedItems) {
         let is_legacy = !session.revision.is_stateless();
         let (is_reliable, has_lists) = {
             let mut known = self.known();
-            (known.recalled.learn(is_legacy, session.server_info.as_ref()), known.has_lists)
+            // A server that was greeted with a handshake has not been asked whether it knows anything else.
+            let is_sure = !is_legacy || greeting == Era::Modern || known.recalled.is_legacy();
+            let is_reliable = known.recalled.learn(is_legacy && is_sure, session.server_info.as_ref());
+            (is_reliable && is_sure, known.has_lists)
         };
         // An instance of one client is remembered as it was before that client changed anything in it.
         let is_fresh = self.entry.scope == Scope::Everybody || !has_lists;

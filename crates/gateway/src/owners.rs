@@ -170,7 +170,7 @@ mod tests {
         if let Endpoint::Http(server) = &mut entry.spec.endpoint {
             server.address.socket = Some("/nowhere".into());
         }
-        let backend = Backend::new(entry, 0, broadcast::channel(1).0, None);
+        let backend = Backend::new(entry, 0, broadcast::channel(1).0, std::sync::Arc::default(), None);
         let owners = [("one__a".to_owned(), ("one".to_owned(), "a".to_owned()))].into();
         backend.lists.accept(ListedItems { owners, ..ListedItems::default() });
         let told = |kind, tool| {

@@ -116,7 +116,13 @@ impl Roster {
             let server_index = self.next_server_index;
             self.next_server_index += 1;
             let name = entry.spec.name.clone();
-            let backend = Arc::new(Backend::new(entry, server_index, core.updates.clone(), known.as_deref()));
+            let backend = Arc::new(Backend::new(
+                entry,
+                server_index,
+                core.updates.clone(),
+                Arc::clone(&core.open_sessions),
+                known.as_deref(),
+            ));
             if let Some(level) = core.level.get() {
                 backend.level.lower_to(level);
             }
@@ -144,7 +150,7 @@ impl Servers {
     /// the requests that they have. Permits and instances stay, even if there is less room. Returns the change. Must be called in a
     /// runtime.
     pub fn replace(&self, lineup: ServerSet) -> RosterChange {
-        let ServerSet { entries, style, own, capacity, clocks, notices: _ } = lineup;
+        let ServerSet { entries, style, own, capacity, clocks, notices: _, awaits_client } = lineup;
         self.core.bound(capacity);
         let (change, new, leaving) = {
             let mut roster = self.core.roster();
@@ -177,7 +183,8 @@ impl Servers {
         }
         for backend in new {
             let server_index = backend.server_index();
-            self.tasks.spawn(server_index, keep_lists(Arc::clone(&self.core), Arc::clone(&backend)));
+            self.tasks
+                .spawn(server_index, keep_lists(Arc::clone(&self.core), Arc::clone(&backend), awaits_client));
             if let Some(idle) = backend.idle_timeout().filter(|_| backend.scope() != Scope::Session) {
                 self.tasks.spawn(server_index, backend.rest_after(idle));
             }
@@ -192,10 +199,14 @@ impl LeavingServer {
     /// Waits until nobody wants anything of the server any more, and ends it.
     async fn gone(self) {
         let LeavingServer { backend, mut successor } = self;
-        if backend.is_wanted() {
+        let counterpart = backend.eras.counterpart();
+        if backend.is_wanted() || counterpart.is_some_and(|other| other.is_wanted()) {
             // Each caller has a limit. The successor must not be late for that.
             drop(successor.take());
             backend.until_unwanted().await;
+            if let Some(counterpart) = counterpart {
+                counterpart.until_unwanted().await;
+            }
         }
         backend.close(Deadline::after(DISPOSE_LIMIT)).await;
         drop(successor);

@@ -14,6 +14,7 @@ use super::{
     ProgressSender, ServerAnswer, ServerRequest, ServerSet, ServerStatus, SideMessage, Watch,
     backend::Backend,
     dispatch::dispatch,
+    eras::EraChoice,
     gateway_core::GatewayCore,
     request_metrics::{CountedRequest, RequestMetrics},
     server_task::{ServerTask, server_identity},
@@ -90,7 +91,12 @@ impl Servers {
         let backend = self.at(server).ok_or(Error::Disposed)?;
         let waited = Arc::clone(&backend);
         let _use = waited.used();
-        let watched = Deadline::after(limit).timeout(Watch::begin(backend, uri, limit)).await;
+        let (era, core) = (self.era(), Arc::clone(&self.core));
+        let begin = async {
+            let backend = EraChoice(&backend).speaking(era, &core).await;
+            Watch::begin(backend, uri, limit).await
+        };
+        let watched = Deadline::after(limit).timeout(begin).await;
         let watched = watched
             .unwrap_or_else(|_| Err(verdicts::still_starting(waited.name(), "resources/subscribe", limit)));
         waited.told_of_owner(None, watched.map_err(|error| self.may_read().error(&waited, error)))
@@ -143,10 +149,10 @@ impl Servers {
         news: Option<TaskNews>,
     ) -> impl Future<Output = ServerAnswer> + Send + use<> {
         let backend = self.at(asked.server);
-        let (all, busy_poll) = (Arc::clone(&self.core.all), Arc::clone(&self.core.busy_poll));
+        let core = Arc::clone(&self.core);
         let may_read = self.may_read();
         async move {
-            busy_poll.message_arrived();
+            core.busy_poll.message_arrived();
             let Some(backend) = backend else {
                 let ServerRequest { client: era, asked_for, .. } = asked;
                 return ServerAnswer { era, server_info: None, outcome: Err(Error::Disposed), asked_for };
@@ -161,9 +167,9 @@ impl Servers {
                 trace.server(backend.name(), &subject)
             });
             let tool = asked.tool.clone().filter(|_| backend.is_gateway());
-            let mut answered = dispatch(&backend, &all, asked, progress, asides, news).await;
+            let mut answered = dispatch(&backend, &core, asked, progress, asides, news).await;
             answered.outcome = backend.told_of_owner(tool.as_deref(), answered.outcome);
-            busy_poll.message_arrived();
+            core.busy_poll.message_arrived();
             counted.ended(&answered.outcome);
             if let Some(span) = span {
                 span.ended(&answered.outcome);
@@ -212,12 +218,15 @@ impl Servers {
         asides: mpsc::Sender<SideMessage>,
         news: &TaskNews,
     ) -> impl Future<Output = ServerAnswer> + Send + use<> {
-        let backend = self.at(server_index);
+        let (backend, core) = (self.at(server_index), Arc::clone(&self.core));
         let (task, news, may_read) = (task.clone(), news.clone(), self.may_read());
         async move {
             let era = task.era();
             let answered = |outcome| ServerAnswer { era, server_info: None, outcome, asked_for: None };
             let Some(backend) = backend else { return answered(Err(Error::Disposed)) };
+            let _use = backend.used();
+            let speaking = deadline.timeout(EraChoice(&backend).speaking(era, &core)).await;
+            let backend = speaking.unwrap_or(backend.clone());
             let _use = backend.used();
             let poller = TaskPoller::again(&backend, &task, asides, news);
             let seen = SeenTask {

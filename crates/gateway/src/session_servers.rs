@@ -36,11 +36,13 @@ use tokio::{
     sync::{broadcast, watch},
     task::JoinSet,
 };
+use unhang_bridge::Era;
 use unhang_proc::deadline::Deadline;
 
 use super::{
     KnownServers, Level, MayRead, Scope, Servers, SessionKey,
     backend::{Backend, SessionInstance},
+    eras::{EraChoice, OpenSession},
     gateway_core::GatewayCore,
     log_level::RequestedLevel,
     owners::marked,
@@ -67,6 +69,8 @@ pub(super) struct SessionServers {
     /// Whether the session may read the output of shared servers.
     may_read: MayRead,
     known: watch::Sender<KnownServers>,
+    /// The session among those of its era, once the client's era is known.
+    of_era: OnceLock<(Era, OpenSession)>,
     /// Changes of the resources of its own instances, once there are any.
     updates: OnceLock<Updates>,
     /// The log level that the session wants from its own instances.
@@ -136,12 +140,34 @@ impl Servers {
             kind,
             may_read,
             known: watch::Sender::default(),
+            of_era: OnceLock::new(),
             updates: OnceLock::new(),
             level: RequestedLevel::default(),
             instances: Mutex::default(),
         });
         session_servers.publish();
         Servers { session_servers: Some(session_servers), ..self.clone() }
+    }
+
+    /// Notes the era of the session's client. From then on the session sees the lists that servers give in this era. Must be called in a
+    /// runtime.
+    pub fn client_speaks(&self, era: Era) {
+        let session_servers = self.session_servers.as_ref();
+        // The clients of windows are of any era.
+        let Some(session_servers) = session_servers.filter(|it| it.kind != SessionKind::Windows) else {
+            return;
+        };
+        if session_servers.of_era.set((era, self.core.open_sessions.enter(era))).is_ok() {
+            for backend in self.core.current() {
+                EraChoice(&backend).open_for(era, &self.core);
+            }
+            session_servers.publish();
+        }
+    }
+
+    /// Returns the era of the session's client.
+    pub(super) fn era(&self) -> Era {
+        self.session_servers.as_ref().map_or(Era::Modern, |session_servers| session_servers.era())
     }
 
     /// Returns whether the session has instances of its own.
@@ -192,7 +218,10 @@ impl Servers {
             .as_ref()
             .map(|session_servers| session_servers.log_from(level))
             .unwrap_or_default();
-        for backend in shared.chain(own) {
+        let shared: Vec<_> = shared.collect();
+        let counterparts: Vec<_> =
+            shared.iter().filter_map(|backend| backend.eras.counterpart().map(Arc::clone)).collect();
+        for backend in shared.into_iter().chain(counterparts).chain(own) {
             if backend.level.lower_to(level) {
                 tokio::spawn(async move { backend.set_level().await });
             }
@@ -203,6 +232,11 @@ impl Servers {
 impl SessionServers {
     fn instances(&self) -> MutexGuard<'_, HashMap<usize, Instance>> {
         self.instances.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the era of the client, which is the stateless one until the client has begun a handshake.
+    fn era(&self) -> Era {
+        self.of_era.get().map_or(Era::Modern, |(era, _)| *era)
     }
 
     fn updates(&self) -> &Updates {
@@ -245,7 +279,7 @@ impl SessionServers {
             start_turns: self.core.start_turns.clone(),
             key: SessionKey::drawn(),
         };
-        let backend = Arc::new(found.instance(self.updates().clone(), own));
+        let backend = Arc::new(found.instance(self.updates().clone(), self.era(), own));
         if let Some(level) = self.level.get() {
             backend.level.lower_to(level);
         }
@@ -278,13 +312,22 @@ impl SessionServers {
         });
     }
 
-    /// Returns the knowledge of all servers, with the lists of the session's own instances in the place of those that all have.
+    /// Returns the knowledge of all servers. The lists of the session's own instances, and those that servers give in the era of its client,
+    /// are in the place of those that all have.
     fn known_with_own(&self, of_all: KnownServers) -> KnownServers {
         let instances = self.instances();
         let listed = instances.values().filter(|instance| instance.backend.lists.was_listed());
-        let own: HashMap<usize, Arc<ListedItems>> =
+        let mut own: HashMap<usize, Arc<ListedItems>> =
             listed.map(|instance| (instance.backend.server_index(), instance.backend.offered())).collect();
         drop(instances);
+        let (era, mut awaits_lists) = (self.era(), false);
+        for backend in self.core.current() {
+            awaits_lists |= EraChoice(&backend).awaits_lists_in(era);
+            if let Some(other) = backend.eras.counterpart_listed_in(era) {
+                own.entry(other.server_index()).or_insert_with(|| other.offered());
+            }
+        }
+        let of_all = KnownServers { has_lists: of_all.has_lists && !awaits_lists, ..of_all };
         let of_all = match self.may_read.now() {
             true => of_all,
             false => self.without_words(of_all),

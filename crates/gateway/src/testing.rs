@@ -23,6 +23,7 @@ pub fn mute() -> (TcpListener, ServerEntry) {
         mute,
         ServerEntry {
             spec,
+            era: EraPolicy::default(),
             scope: Scope::Everybody,
             prefix: "srv".to_owned(),
             tool_rules,

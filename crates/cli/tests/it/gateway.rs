@@ -5,7 +5,7 @@ use std::{fs, time::Duration};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use unhang::{
-    gateway::{Scope, ServerEntry, Servers},
+    gateway::{EraPolicy, Scope, ServerEntry, Servers},
     route::rules::ToolRules,
     secrets::Secrets,
 };
@@ -345,7 +345,10 @@ fn what_a_server_logs_in_a_call_comes_to_whoever_called_if_they_want_it() {
 #[test]
 fn who_cannot_be_asked_is_not_and_the_server_hears_why() {
     let sandbox = Sandbox::with_jobs();
-    let servers = [server("legacy", &["requests-to-client"], ""), server("modern", &["well-behaved"], "")];
+    let servers = [
+        server("legacy", &["requests-to-client"], ""),
+        server("modern", &["well-behaved"], "era = \"modern\""),
+    ];
     let mut client = gateway(&sandbox, &servers);
     // Another handshake, in which it offers nothing.
     let params =
@@ -428,6 +431,7 @@ fn a_file_of_another_name_is_known_by_what_is_in_it() {
 async fn servers_that_are_dropped_leave_nothing() {
     let sandbox = Sandbox::new();
     let entries = ["a", "b"].map(|name| ServerEntry {
+        era: EraPolicy::default(),
         scope: Scope::Everybody,
         spec: faulty_server(&sandbox, name, &["ignores-everything"]),
         prefix: name.to_owned(),

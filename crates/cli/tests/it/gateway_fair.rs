@@ -40,7 +40,7 @@ fn waiting(web: &Web) -> Value {
 fn promise_8_who_asks_once_is_next_though_another_asks_five_hundred_times() {
     let sandbox = Sandbox::with_jobs();
     let teed = ["tee", "said", "/dev/null", "--", lab_program(), "zoo", "well-behaved"];
-    let limits = format!("limits.max-in-flight = {LIMIT}");
+    let limits = format!("era = \"modern\"\nlimits.max-in-flight = {LIMIT}");
     fs::write(sandbox.path().join("unhang.toml"), server("srv", &teed, &limits)).expect("a file");
     let (mut process, web) = Web::start(&sandbox);
     wait_until("it has come up", PATIENCE, || web.ask("GET", "/ready", &[], "").status == 200);

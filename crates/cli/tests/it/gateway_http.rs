@@ -37,10 +37,10 @@ fn in_flight(web: &Web) -> Vec<u64> {
 }
 
 #[test]
-fn clients_of_both_eras_share_one_process_a_server() {
+fn clients_of_both_eras_share_one_process_of_a_server_that_is_kept_to_one_era() {
     let sandbox = Sandbox::with_jobs();
-    let (process, web) =
-        gateway(&sandbox, &[server("one", &["well-behaved"], ""), server("modern", &["modern-only"], "")]);
+    let one = server("one", &["well-behaved"], "era = \"legacy\"");
+    let (process, web) = gateway(&sandbox, &[one, server("modern", &["modern-only"], "")]);
     let (first, second) = (web.begin(), web.begin());
     let pid = text(web.call(&first, 1, "one__pid", json!({})));
     assert_eq!(text(web.call(&second, 1, "one__pid", json!({}))), pid);
@@ -305,7 +305,7 @@ fn who_listens_hears_that_a_list_has_changed() {
 #[test]
 fn a_change_of_a_resource_comes_to_whoever_wants_to_hear_of_it() {
     let sandbox = Sandbox::with_jobs();
-    let servers = [server("one", &["well-behaved"], ""), server("two", &["well-behaved"], "")];
+    let servers = ["one", "two"].map(|name| server(name, &["well-behaved"], "era = \"modern\""));
     let (process, web) = gateway(&sandbox, &servers);
     let sessions: Vec<String> = (0..3).map(|_| web.begin()).collect();
     let mut listened: Vec<WebAnswer> =

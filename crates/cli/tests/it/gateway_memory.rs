@@ -26,11 +26,22 @@ fn kept(sandbox: &Sandbox) -> Option<PathBuf> {
     sandbox.files().into_iter().find(is_kept).map(|file| sandbox.path().join(file))
 }
 
+/// A window whose client is of 2026-07-28, so that servers are asked for both eras.
+fn modern_window(sandbox: &Sandbox, servers: &[String]) -> Client {
+    fs::write(sandbox.path().join("unhang.toml"), servers.concat()).expect("a file");
+    let mut command = sandbox.unhang();
+    command.args(["-v", "serve"]);
+    let mut client = Client::start(command);
+    let id = client.modern("tools/list", json!({}));
+    client.answer(id);
+    client
+}
+
 /// One run in which the server comes up at once; the text of what is kept of it afterwards.
 fn learn(sandbox: &Sandbox, which: &str, is_kept: impl Fn(&str) -> bool) -> String {
     write(sandbox, "which", which);
     write(sandbox, "go", "");
-    let client = gateway(sandbox, &[late("")]);
+    let client = modern_window(sandbox, &[late("")]);
     let text = || kept(sandbox).map(|path| fs::read_to_string(path).expect("text")).unwrap_or_default();
     wait_until("it is kept", PATIENCE, || is_kept(&text()));
     finish(client, sandbox);
@@ -120,9 +131,9 @@ fn a_server_of_old_is_greeted_in_its_own_way_at_the_next_start() {
     let said = || fs::read_to_string(sandbox.path().join("said")).unwrap_or_default();
     for is_known in [false, true] {
         let before = said().len();
-        let mut client = gateway(&sandbox, &[server("srv", &tee, "")]);
-        assert!(has(&tools(&mut client), "srv__echo"));
-        assert_eq!(client.tool_text("srv__echo", json!({ "text": "x" })), "x");
+        let mut client = modern_window(&sandbox, &[server("srv", &tee, "")]);
+        let id = client.modern_call("srv__echo", json!({ "text": "x" }));
+        assert_eq!(client.answer(id)["result"]["content"][0]["text"], "x");
         // It keeps what was said before.
         assert_eq!(said()[before..].contains("server/discover"), !is_known, "{}", said());
         wait_until("it is kept", PATIENCE, || kept(&sandbox).is_some());
@@ -137,9 +148,7 @@ fn a_file_that_is_torn_is_passed_over_and_made_anew() {
     let path = kept(&sandbox).expect("it is kept");
     fs::write(&path, &whole[..whole.len() / 2]).expect("torn");
     write(&sandbox, "go", "");
-    let mut client = gateway(&sandbox, &[late("")]);
-    let mut has_come_up = || has(&tools(&mut client), "srv__echo");
-    wait_until("it has come up", PATIENCE, &mut has_come_up);
+    let client = modern_window(&sandbox, &[late("")]);
     wait_until("it is whole", PATIENCE, || fs::read_to_string(&path).is_ok_and(|text| text == whole));
     assert!(sandbox.log().contains("is damaged in line 1"), "{}", sandbox.log());
     finish(client, &sandbox);

@@ -165,11 +165,11 @@ fn state(web: &Web, name: &str) -> (String, u64) {
 #[test]
 fn a_server_that_nobody_asks_anything_rests_until_it_is_asked_and_never_in_a_call() {
     let sandbox = Sandbox::with_jobs();
-    let idle = "idle-timeout = \"1s\"";
+    let idle = "idle-timeout = \"1s\"\nera = \"modern\"";
     let servers = [
         server("rests", &["well-behaved"], idle),
         server("watched", &["well-behaved"], idle),
-        server("stays", &["well-behaved"], ""),
+        server("stays", &["well-behaved"], "era = \"modern\""),
     ];
     fs::write(sandbox.path().join("unhang.toml"), servers.concat()).expect("a file");
     let (mut process, web) = Web::start(&sandbox);

@@ -36,6 +36,7 @@ mod gateway_access;
 mod gateway_asking;
 mod gateway_bodies;
 mod gateway_descriptors;
+mod gateway_eras;
 mod gateway_errors;
 mod gateway_fair;
 mod gateway_hostile;

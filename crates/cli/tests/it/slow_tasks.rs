@@ -506,7 +506,7 @@ fn a_job_is_its_owners_in_the_next_run_as_well() {
 #[test]
 fn a_client_that_goes_away_leaves_its_jobs_to_its_next_session() {
     let sandbox = Sandbox::with_jobs();
-    let (process, web) = closed(&sandbox, "127.0.0.1:0", &slow_server(""), "");
+    let (process, web) = closed(&sandbox, "127.0.0.1:0", &slow_server("era = \"modern\""), "");
     let web = web.with_token(ONE);
     let mut gone = Session::begin(&web, "same");
     let job = gone.becomes_a_job(json!({ "seconds": 3, "size": 5000, "label": "session" }));

@@ -148,8 +148,10 @@ impl TestSession {
         self.now = end;
     }
 
+    /// The actions since the last look, but for the era of the client, which each session tells once.
     fn actions(&mut self) -> Vec<SessionAction> {
-        std::iter::from_fn(|| self.mcp_session.next_action()).collect()
+        let all = std::iter::from_fn(|| self.mcp_session.next_action());
+        all.filter(|action| !matches!(action, SessionAction::ClientSpeaks(_))).collect()
     }
 
     /// The keys of the calls that were asked for since the last look.

@@ -383,6 +383,13 @@ pub(super) const SERVER: &[SettingKey] = &[
          sessions share one instance.",
     ),
     key(
+        "era",
+        SettingKind::Word(ERAS),
+        "The only era in which `unhang serve` asks the server: \"legacy\" (up to 2025-11-25) or \"modern\" \
+         (2026-07-28). unhang translates for other clients. Default: the era of each client; clients of \
+         both eras then cost a server with a command two processes.",
+    ),
+    key(
         "quiet",
         SettingKind::Flag,
         "Whether unhang holds back every notification to the client while a call runs. Default: false.",
@@ -422,6 +429,9 @@ pub(super) const SERVER_TOOL: &[SettingKey] = &[
          limit. Default: no limit.",
     ),
 ];
+
+/// The eras of the protocol, by the words of the file.
+pub(super) const ERAS: &[&str] = &["legacy", "modern"];
 
 /// The transports of `[servers.NAME]`.
 pub(super) const TRANSPORTS: &[&str] = &["http", "sse"];

@@ -12,7 +12,7 @@ use unhang_net::{http::Address, oauth::ClientSettings};
 
 use super::{
     HttpDialect,
-    keys::{COUNT, LIMITS, OAUTH, SERVER, TRANSPORTS},
+    keys::{COUNT, ERAS, LIMITS, OAUTH, SERVER, TRANSPORTS},
     section::{Complaint, Section, SettingValue},
     shown::without_secrets,
     tool_rules,
@@ -20,7 +20,7 @@ use super::{
 use unhang_core::{
     config::IDLE_TIMEOUT_MIN, limits::Limits, promotion::Promotion, secrets::Secrets, units::in_words,
 };
-use unhang_gateway::{ListStore, route::rules::ToolRules};
+use unhang_gateway::{Era, EraPolicy, ListStore, route::rules::ToolRules};
 
 /// The longest prefix. A longer one would leave too little of a name of 64 characters for the tool's own name.
 const LONGEST_PREFIX: usize = 32;
@@ -40,6 +40,8 @@ pub struct ServerSettings {
     pub idle_timeout: Option<Duration>,
     /// Whether each session behind `unhang serve` has an instance of its own.
     pub per_session: bool,
+    /// The eras in which the server is asked behind `unhang serve`.
+    pub era: EraPolicy,
     /// The limits that the file sets.
     pub limits: LimitSettings,
 }
@@ -54,6 +56,7 @@ impl ServerSettings {
             tool_rules: ToolRules::default(),
             idle_timeout: None,
             per_session: false,
+            era: EraPolicy::default(),
             limits,
         }
     }
@@ -264,8 +267,13 @@ pub(super) fn read(name: &str, field: &SettingValue<'_>, folder: &Path) -> Resul
     let tool_rules = tool_rules::read(&section)?;
     let idle_timeout = section.get("idle-timeout").map(|field| idle_timeout(&field)).transpose()?;
     let per_session = section.get("per-session").map_or(Ok(false), |field| field.flag())?;
+    let era = match section.get("era") {
+        Some(field) if field.word(ERAS)? == 0 => EraPolicy::Only(Era::Legacy),
+        Some(_) => EraPolicy::Only(Era::Modern),
+        None => EraPolicy::OfClient,
+    };
     let name = name.to_owned();
-    Ok(ServerSettings { name, transport, prefix, tool_rules, idle_timeout, per_session, limits })
+    Ok(ServerSettings { name, transport, prefix, tool_rules, idle_timeout, per_session, era, limits })
 }
 
 fn idle_timeout(field: &SettingValue<'_>) -> Result<Duration, Complaint> {

@@ -53,7 +53,8 @@ use unhang_core::{
 };
 use unhang_front::http::{DRAIN, serve_windows};
 use unhang_gateway::{
-    LeaderServer, LeaderServers, RequestTimeouts, RosterChange, Scope, ServerEntry, ServerSet, Servers,
+    EraPolicy, LeaderServer, LeaderServers, RequestTimeouts, RosterChange, Scope, ServerEntry, ServerSet,
+    Servers,
     route::{names::Style, rules::ToolRules},
 };
 use unhang_upstream::{
@@ -314,7 +315,7 @@ impl Realm {
 /// Splits the servers of a window that follows. The first set is the one that it asks the leader for. The second set is the leader itself
 /// and the servers that are not for everybody, since the leader has no session with this window's client.
 fn apart(socket: PathBuf, lineup: ServerSet) -> (ServerSet, ServerSet) {
-    let ServerSet { entries, style, own, capacity, clocks, notices } = lineup;
+    let ServerSet { entries, style, own, capacity, clocks, notices, awaits_client } = lineup;
     let leader = follower(socket, &entries, &style);
     let (shared, here): (Vec<_>, Vec<_>) =
         entries.into_iter().partition(|entry| entry.scope == Scope::Everybody);
@@ -325,8 +326,9 @@ fn apart(socket: PathBuf, lineup: ServerSet) -> (ServerSet, ServerSet) {
         capacity,
         clocks: clocks.clone(),
         notices: notices.clone(),
+        awaits_client,
     };
-    (ServerSet { entries: shared, style, own, capacity, clocks, notices }, here)
+    (ServerSet { entries: shared, style, own, capacity, clocks, notices, awaits_client }, here)
 }
 
 /// Makes the leader a server of this process. It waits for its servers as long as they may take, and this process waits for it. Settings
@@ -374,6 +376,7 @@ fn follower(socket: PathBuf, entries: &[ServerEntry], style: &Style) -> ServerEn
         made_from: format!("{:?}{behind:?}", spec.limits),
         spec,
         scope: Scope::Everybody,
+        era: EraPolicy::OfClient,
         prefix: String::new(),
         tool_rules: ToolRules::default(),
         idle_timeout: None,

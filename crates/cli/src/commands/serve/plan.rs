@@ -139,6 +139,7 @@ impl ServePlan {
             capacity: gateway.capacity(),
             clocks,
             notices: Notices::default(),
+            awaits_client: serve.http.is_none(),
         };
         Ok(ServePlan {
             lineup,
@@ -218,6 +219,7 @@ fn entry(
     Ok(ServerEntry {
         spec,
         scope: Scope::Everybody,
+        era: settings.era,
         prefix,
         tool_rules,
         idle_timeout: settings.idle_timeout,
