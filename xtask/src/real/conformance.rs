@@ -70,8 +70,13 @@ pub(crate) fn check(
             let command = [bench.lab().as_os_str(), "zoo".as_ref(), "conformance-fixture".as_ref()];
             let command = command.into_iter().chain(["--era".as_ref(), eras.as_ref()]);
             let command = command.map(OsStr::to_owned).collect();
-            let fixture =
-                GatewayEntry { name: "fixture".to_owned(), command, prefix: Some(""), settings: "" };
+            let fixture = GatewayEntry {
+                name: "fixture".to_owned(),
+                command,
+                url: None,
+                prefix: Some(""),
+                settings: "",
+            };
             gateway::serve(bench, case_folder, &[fixture], |gateway| {
                 // What is left of it is looked for when the gateway has ended.
                 run::start(suite(bench, case_folder, requirements, ["server", "--url", &gateway.url]))?.wait()

@@ -63,6 +63,7 @@ enum RealCaseKind {
     GuardKilled,
     Conformance(conformance::Requirements),
     ConformanceTasks(conformance::tasks::Giver),
+    GatewayAsking(Language, gateway::asking::AskingServer),
     GatewayDirect(Language),
     GatewaySix(Language),
     GatewayInspector,
@@ -138,6 +139,12 @@ fn cases() -> Vec<RealCase> {
     cases.push(RealCase { name: "gateway/six/inspector".to_owned(), kind: RealCaseKind::GatewayInspector });
     cases
         .push(RealCase { name: "gateway/server-killed".to_owned(), kind: RealCaseKind::GatewayServerKilled });
+    for language in [Language::Python, Language::Typescript, Language::TypescriptSdk] {
+        for server in gateway::asking::AskingServer::ALL {
+            let name = format!("gateway/asking/{}/{}", language.name(), server.name());
+            cases.push(RealCase { name, kind: RealCaseKind::GatewayAsking(language, server) });
+        }
+    }
     for (between, driver) in gateway::tasks::all() {
         cases.push(RealCase { name: driver.name(between), kind: RealCaseKind::Tasks(between, driver) });
     }
@@ -188,6 +195,9 @@ impl RealCase {
             RealCaseKind::Conformance(requirements) => conformance::check(bench, &case_folder, *requirements),
             RealCaseKind::ConformanceTasks(giver) => conformance::tasks::check(bench, &case_folder, *giver),
             RealCaseKind::GatewayDirect(language) => gateway::direct::check(bench, &case_folder, *language),
+            RealCaseKind::GatewayAsking(language, server) => {
+                gateway::asking::check(bench, &case_folder, *language, *server)
+            }
             RealCaseKind::GatewaySix(language) => gateway::six::sdk(bench, &case_folder, *language),
             RealCaseKind::GatewayInspector => gateway::six::inspector(bench, &case_folder),
             RealCaseKind::GatewayServerKilled => gateway::server_killed::check(bench, &case_folder),

@@ -107,7 +107,8 @@ pub(crate) fn check(bench: &CaseContext, case_folder: &CaseFolder, giver: Giver)
         Some((faulty_server, settings)) => {
             let command = [bench.lab().as_os_str(), "zoo".as_ref()].into_iter();
             let command = command.chain(faulty_server.iter().map(OsStr::new)).map(OsStr::to_owned).collect();
-            let entry = GatewayEntry { name: "tasks".to_owned(), command, prefix: Some(""), settings };
+            let entry =
+                GatewayEntry { name: "tasks".to_owned(), command, url: None, prefix: Some(""), settings };
             gateway::serve(bench, case_folder, &[entry], |gateway| {
                 go_through(bench, case_folder, giver, &gateway.url)
             })?

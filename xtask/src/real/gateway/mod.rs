@@ -4,6 +4,7 @@
 //!
 //! - A gateway ends as it promises to after SIGTERM, whatever became of the case.
 
+pub(crate) mod asking;
 pub(crate) mod direct;
 pub(crate) mod server_killed;
 pub(crate) mod six;
@@ -45,6 +46,8 @@ const NAME: &str = "gateway";
 pub(crate) struct GatewayEntry {
     pub(crate) name: String,
     pub(crate) command: Vec<OsString>,
+    /// Where it is, if it is not started by the gateway.
+    pub(crate) url: Option<String>,
     /// What the names of its tools and prompts begin with, where it is not its own name.
     pub(crate) prefix: Option<&'static str>,
     /// What the configuration says of it besides: whole lines.
@@ -70,6 +73,7 @@ impl GatewayEntry {
         Ok(Self {
             name: server.name().to_owned(),
             command: server.command(bench, case_folder),
+            url: None,
             prefix: None,
             settings: "",
         })
@@ -142,19 +146,18 @@ pub(crate) fn configure(case_folder: &CaseFolder, entries: &[GatewayEntry]) -> R
     let mut file = String::new();
     for entry in entries {
         let words: Vec<_> = entry.command.iter().map(text).collect();
-        let [command, arguments @ ..] = &words[..] else {
-            return Err(ChoreFailure::new(format!("{} has no command", entry.name)));
+        let way = match (&entry.url, &words[..]) {
+            (Some(url), _) => format!("url = {}\n", json!(url)),
+            (None, [command, arguments @ ..]) => format!(
+                "command = {command}\nargs = [{}]\ncwd = {}\nenv = {{ {} }}\n",
+                arguments.join(", "),
+                text(&case_folder.work().into()),
+                variables.join(", "),
+            ),
+            (None, []) => return Err(ChoreFailure::new(format!("{} has no command", entry.name))),
         };
         let prefix = entry.prefix.map(|prefix| format!("prefix = {}\n", json!(prefix)));
-        file += &format!(
-            "[servers.{}]\ncommand = {command}\nargs = [{}]\ncwd = {}\nenv = {{ {} }}\n{}{}",
-            entry.name,
-            arguments.join(", "),
-            text(&case_folder.work().into()),
-            variables.join(", "),
-            prefix.unwrap_or_default(),
-            entry.settings,
-        );
+        file += &format!("[servers.{}]\n{way}{}{}", entry.name, prefix.unwrap_or_default(), entry.settings);
     }
     let path = configuration(case_folder);
     fs::write(&path, file).map_err(|error| ChoreFailure::io(path.display(), &error))?;

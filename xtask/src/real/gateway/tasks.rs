@@ -114,6 +114,7 @@ pub(crate) fn check(
             let entry = GatewayEntry {
                 name: "srv".to_owned(),
                 command: server,
+                url: None,
                 prefix: Some(""),
                 settings: SETTINGS,
             };
