@@ -5,8 +5,8 @@ use std::fs;
 use serde_json::{Value, json};
 
 use crate::{
-    callers::{Calls, StdioCaller},
-    gateway::{listed, server, window},
+    callers::{Calls, StdioCaller, slow_server},
+    gateway::{gateway, listed, server, window},
     gateway_http::finish,
     harness::{Client, Sandbox, Web, lab_program},
 };
@@ -188,6 +188,25 @@ fn what_a_server_asks_at_once_behind_a_guard_is_asked_about_the_task() {
         let result = caller.ask("tasks/result", about);
         assert!(result["result"]["content"].to_string().contains("Ada"), "call {call}: {result:.500}");
     }
+    caller.finish();
+    sandbox.assert_nothing_left();
+}
+
+#[test]
+fn a_call_that_cannot_be_kept_as_a_task_is_refused_behind_the_gateway_too() {
+    let sandbox = Sandbox::with_jobs();
+    let mut caller = gateway(&sandbox, &[slow_server("")]);
+    assert_eq!(caller.counted(), [0, 0, 0]);
+    // A file where the folder of jobs is to be.
+    fs::remove_dir_all(sandbox.path().join("state/jobs")).expect("removed");
+    fs::write(sandbox.path().join("state/jobs"), "").expect("a file");
+    let params = json!({ "name": "srv__slow", "arguments": { "seconds": 0, "size": 20 }, "task": {} });
+    let refused = caller.ask("tools/call", params)["error"].clone();
+    assert_eq!(refused["code"], -31005, "{refused}");
+    assert!(
+        refused["message"].as_str().is_some_and(|text| text.contains("cannot store the call")),
+        "{refused}"
+    );
     caller.finish();
     sandbox.assert_nothing_left();
 }
