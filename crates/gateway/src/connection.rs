@@ -184,6 +184,11 @@ impl ServerConnection {
         Some(client)
     }
 
+    /// Returns whether the client was taken away for good.
+    pub(super) fn is_closed(&self) -> bool {
+        self.is_closed
+    }
+
     /// Takes the client away for good.
     pub(super) fn close(&mut self) -> Option<Client> {
         self.is_closed = true;

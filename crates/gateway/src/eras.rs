@@ -348,6 +348,11 @@ impl EraChoice<'_> {
             }
             Counterpart { backend, tasks: Mutex::new(tasks) }
         });
+        if self.0.connection().is_closed() {
+            // The backend may have been closed before it had a counterpart.
+            let _not_started = counterpart.backend.connection().close();
+            return None;
+        }
         Some(Arc::clone(&counterpart.backend))
     }
 
@@ -450,5 +455,96 @@ async fn keep(core: Weak<GatewayCore>, backend: Arc<Backend>) {
         was_listed = listed.is_ok();
         let Some(core) = core.upgrade() else { return };
         core.publish_to_sessions();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsString;
+
+    use unhang_proc::{
+        server::{LifelineCommand, ServerSpec},
+        spawn::Environment,
+    };
+
+    use super::{super::testing::mute, *};
+
+    /// Makes the eras of a server behind a pipe, or over HTTP.
+    fn eras(is_piped: bool, era: EraPolicy, open: &Arc<OpenSessions>) -> BackendEras {
+        let (_mute, mut entry) = mute();
+        entry.era = era;
+        if is_piped {
+            entry.spec.endpoint = Endpoint::Stdio(ServerSpec {
+                program: OsString::from("false"),
+                arguments: Vec::new(),
+                environment: Environment::Exactly(Vec::new()),
+                folder: None,
+                grace: Duration::ZERO,
+                stop_limit: Duration::ZERO,
+                lifeline: LifelineCommand { program: "false".into(), arguments: Vec::new() },
+            });
+        }
+        BackendEras::new(&entry, None, Arc::clone(open))
+    }
+
+    #[test]
+    fn a_server_behind_a_pipe_is_greeted_in_the_era_of_the_sessions_if_they_are_of_one() {
+        let of_client = EraPolicy::OfClient;
+        for (is_piped, policy, sessions, greeting) in [
+            (true, of_client, &[][..], Era::Modern),
+            (true, of_client, &[Era::Legacy], Era::Legacy),
+            (true, of_client, &[Era::Modern], Era::Modern),
+            (true, of_client, &[Era::Legacy, Era::Modern], Era::Modern),
+            (false, of_client, &[Era::Legacy], Era::Modern),
+            (true, EraPolicy::Only(Era::Modern), &[Era::Legacy], Era::Modern),
+            (false, EraPolicy::Only(Era::Legacy), &[Era::Modern], Era::Legacy),
+        ] {
+            let open = Arc::default();
+            let entered: Vec<_> = sessions.iter().map(|era| OpenSessions::enter(&open, *era)).collect();
+            let eras = eras(is_piped, policy, &open);
+            assert_eq!(eras.greeting(), greeting, "{is_piped} {policy:?} {sessions:?}");
+            // It stays the same, whoever comes and goes.
+            drop(entered);
+            let _others = [Era::Legacy, Era::Modern].map(|era| open.enter(era));
+            assert_eq!(eras.greeting(), greeting);
+        }
+    }
+
+    #[test]
+    fn an_era_is_used_while_a_session_of_it_is_open_and_once_it_was_asked_in() {
+        let open = Arc::default();
+        let eras = eras(true, EraPolicy::OfClient, &open);
+        assert!(!eras.is_used(Era::Modern));
+        let session = open.enter(Era::Modern);
+        assert!(eras.is_used(Era::Modern) && !eras.is_used(Era::Legacy));
+        drop(session);
+        assert!(!eras.is_used(Era::Modern));
+        eras.note_asked();
+        assert!(eras.is_used(Era::Modern));
+    }
+
+    #[test]
+    fn only_a_shared_server_is_asked_in_the_era_of_each_client() {
+        let (_mute, entry) = mute();
+        let follows =
+            |entry: &ServerEntry, greeting| BackendEras::new(entry, greeting, Arc::default()).follows_clients;
+        assert!(follows(&entry, None));
+        assert!(!follows(&entry, Some(Era::Legacy)), "the instance of a session, and a counterpart");
+        let per_session = ServerEntry { scope: Scope::Session, ..entry.clone() };
+        let of_one_era = ServerEntry { era: EraPolicy::Only(Era::Modern), ..entry.clone() };
+        assert!(!follows(&per_session, None) && !follows(&of_one_era, None));
+        let mut leader = entry;
+        if let Endpoint::Http(server) = &mut leader.spec.endpoint {
+            server.address.socket = Some("/nowhere".into());
+        }
+        assert!(!follows(&leader, None), "it hears the era of each request");
+    }
+
+    #[tokio::test]
+    async fn the_first_session_is_waited_for_and_not_for_ever() {
+        let open: Arc<OpenSessions> = Arc::default();
+        open.until_first(Duration::from_millis(1)).await;
+        let _session = open.enter(Era::Legacy);
+        timeout(Duration::from_secs(10), open.until_first(Duration::MAX)).await.expect("it is there");
     }
 }
