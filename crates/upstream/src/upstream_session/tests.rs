@@ -395,3 +395,62 @@ async fn questions_that_are_too_long_beside_others_are_refused() {
         other => panic!("{other:?}"),
     }
 }
+
+/// The server says a message on the stream of this request.
+fn says_beside(upstream_session: &mut UpstreamSession, request: i64, message: &Value) {
+    let line = message.to_string();
+    upstream_session.line_beside(Some(&Id::Integer(request)), Line::Whole(line.as_bytes()));
+}
+
+#[tokio::test]
+async fn what_is_asked_on_the_stream_of_a_call_is_for_its_caller_among_many() {
+    let (mut upstream_session, listener, _heard, _link) = talking(0);
+    let sessions = [SessionKey::drawn(), SessionKey::drawn()];
+    // The ids of these are 2 and 3.
+    let mut calls = sessions.map(|session| ask_for(&mut upstream_session, session, LONG));
+    for (number, (_, received)) in calls.iter_mut().enumerate() {
+        let request = i64::try_from(number).expect("small") + 2;
+        let question = json!({ "jsonrpc": "2.0", "id": "q", "method": QUESTION, "params": {} });
+        says_beside(&mut upstream_session, request, &question);
+        let replies = async {
+            match received.recv().await {
+                Some(SideMessage::Asked(question)) => {
+                    assert!(!question.is_of_several, "it is about this call");
+                    let _gone = question.reply.send(Ok(json!({ "by": request }).to_string()));
+                }
+                other => panic!("{other:?}"),
+            }
+        };
+        let (answer, ()) = tokio::join!(answer(&mut upstream_session), replies);
+        assert_eq!(answer["result"]["by"], request);
+    }
+    let counted = [&listener.asks, &listener.asked].map(|count| count.load(Ordering::Relaxed));
+    assert_eq!(counted, [0, 0], "nobody takes turns for that");
+}
+
+#[tokio::test]
+async fn a_stateless_server_over_http_that_asks_in_a_call_fails_that_call_and_hears_nothing() {
+    let (mut upstream_session, _listener, _heard, _link) = talking(0);
+    let discovered = json!({ "supportedVersions": ["2026-07-28"], "capabilities": {} });
+    upstream_session.is_remote = true;
+    upstream_session.begin(HandshakeRequest::Discover);
+    says(&mut upstream_session, &json!({ "jsonrpc": "2.0", "id": 2, "result": discovered }));
+    // The ids of these are 3 and 4.
+    let [(mut asks, _), (mut stays, _)] =
+        [(); 2].map(|()| ask_for(&mut upstream_session, SessionKey::drawn(), LONG));
+    while upstream_session.next_out().is_some() {}
+    let question = json!({ "jsonrpc": "2.0", "id": "q", "method": QUESTION, "params": {} });
+    says(&mut upstream_session, &question);
+    assert!(upstream_session.next_out().is_none(), "no message can carry the reply");
+    says_beside(&mut upstream_session, 3, &question);
+    let sent: Vec<Outgoing> = std::iter::from_fn(|| upstream_session.next_out()).collect();
+    assert!(matches!(&sent[..], [Outgoing::Over(Id::Integer(3))]), "{sent:?}");
+    match asks.try_recv() {
+        Ok(Err(Error::Failure(failure))) => {
+            assert_eq!(failure.kind, FaultKind::BadResponse);
+            assert!(failure.happened.contains(QUESTION), "{}", failure.happened);
+        }
+        other => panic!("{other:?}"),
+    }
+    assert!(stays.try_recv().is_err(), "the other call goes on");
+}
