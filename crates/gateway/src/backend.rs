@@ -27,7 +27,7 @@ use super::{
     RequestTimeouts, Scope, ServerEntry, SessionKey, UnlistedServer,
     admission_limits::AdmissionLimits,
     connection::ServerConnection,
-    eras::{BackendEras, OpenSessions},
+    eras::{self, BackendEras, OpenSessions},
     instance_limit::InstanceLimit,
     lifecycle::{RestoredStart, StartReason},
     list_store::RecalledLists,
@@ -392,7 +392,11 @@ impl Backend {
         let offered = self.offered();
         let (tools, prompts, resources) =
             (offered.tools.len(), offered.prompts.len(), offered.resources.len());
-        ServerStatus { tools, prompts, resources, ..status }
+        let all =
+            || instances.iter().chain(self.eras.counterpart()).map(|instance| &**instance).chain([self]);
+        let speaks = |era: &Era| all().any(|one| one.runs() && one.eras.spoken() == Some(*era));
+        let eras = [Era::Legacy, Era::Modern].into_iter().filter(speaks).map(eras::word).collect();
+        ServerStatus { tools, prompts, resources, eras, ..status }
     }
 
     /// Notes an error as the last failure of the server.

@@ -426,6 +426,14 @@ fn put_away(counterpart: &Arc<Backend>) {
     tokio::spawn(async move { counterpart.rest_now().await });
 }
 
+/// Returns the word for an era in the configuration and in the status.
+pub(super) fn word(era: Era) -> &'static str {
+    match era {
+        Era::Legacy => "legacy",
+        Era::Modern => "modern",
+    }
+}
+
 /// Names an era for people.
 fn words(era: Era) -> &'static str {
     match era {

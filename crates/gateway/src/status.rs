@@ -28,6 +28,8 @@ pub struct ServerStatus {
     pub state: ServerState,
     /// The number of running instances: several, if each session has an instance of its own.
     pub instances: usize,
+    /// The eras that its running processes or connections speak: `legacy`, `modern`, or both. Each era has a process or connection of its own.
+    pub eras: Vec<&'static str>,
     /// The number of starts.
     pub starts: u64,
     /// The number of starts after the first.
@@ -243,6 +245,7 @@ impl ServerRecord {
             failures: now.failures,
             failures_total: count(&self.counts.failures),
             breaker: now.breaker.into(),
+            eras: Vec::new(),
             junk_lines: count(&self.counts.junk_lines),
             tools: 0,
             prompts: 0,

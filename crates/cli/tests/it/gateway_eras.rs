@@ -71,12 +71,16 @@ fn clients_of_both_eras_have_a_process_each_and_one_era_alone_has_one() {
     let legacy = text(&web.call(&session, 1, "srv__pid", json!({})).last());
     wait_until("the process that nobody uses has gone", PATIENCE, || status(&web)["instances"] == 1);
     assert_eq!(greetings(&sandbox), ["initialize", "server/discover"]);
+    assert_eq!(status(&web)["eras"], json!(["legacy"]));
     // A call of the other era starts it again, and both stay.
     let modern = text(&modern_call(&web, 2, "srv__pid", &json!({})));
     assert_ne!(modern, legacy);
     assert_eq!(text(&web.call(&session, 3, "srv__pid", json!({})).last()), legacy);
     assert_eq!(text(&modern_call(&web, 4, "srv__pid", &json!({}))), modern);
-    assert_eq!(status(&web)["instances"], 2);
+    assert_eq!(
+        (&status(&web)["instances"], &status(&web)["eras"]),
+        (&json!(2), &json!(["legacy", "modern"]))
+    );
     finish(process, &sandbox);
 }
 
