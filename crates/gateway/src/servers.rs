@@ -225,19 +225,22 @@ impl Servers {
             let answered = |outcome| ServerAnswer { era, server_info: None, outcome, asked_for: None };
             let Some(backend) = backend else { return answered(Err(Error::Disposed)) };
             let _use = backend.used();
-            let speaking = deadline.timeout(EraChoice(&backend).speaking(era, &core)).await;
-            let backend = speaking.unwrap_or(backend.clone());
-            let _use = backend.used();
-            let poller = TaskPoller::again(&backend, &task, asides, news);
             let seen = SeenTask {
-                id: task.id,
+                id: task.id.clone(),
                 status: TaskStatus::Working,
                 message: None,
                 ttl_ms: None,
                 // The first look is due soon.
                 poll_interval_ms: Some(0),
             };
-            may_read.told(&backend, answered(poller.pursue(seen, deadline).await))
+            let poller = TaskPoller::again(&backend, &task, asides, news);
+            // The server may take long to start, and this process may end meanwhile.
+            poller.tell_begun(&seen);
+            let speaking = deadline.timeout(EraChoice(&backend).speaking(era, &core)).await;
+            let speaking = speaking.unwrap_or_else(|_| Arc::clone(&backend));
+            let _use = speaking.used();
+            let pursued = poller.of_backend(Arc::clone(&speaking)).pursue(seen, deadline).await;
+            may_read.told(&backend, answered(pursued))
         }
     }
 }

@@ -217,6 +217,17 @@ impl TaskPoller {
 
     /// Waits for the outcome of a task. Dropping the future cancels the task, and so does the deadline, unless the task was left.
     pub(super) async fn pursue(self, task: SeenTask, deadline: Deadline) -> Result<Box<RawValue>, Error> {
+        self.tell_begun(&task);
+        let mut cancel_on_drop = CancelOnDrop { task: Some(task.id.clone()), poller: self };
+        let outcome = cancel_on_drop.poller.clone().wait(task, deadline).await;
+        if !matches!(&outcome, Err(Error::Failure(failure)) if failure.kind == FaultKind::Deadline) {
+            cancel_on_drop.task = None;
+        }
+        outcome
+    }
+
+    /// Tells the listener of the task, so that the call can be left to another process from now on.
+    pub(super) fn tell_begun(&self, task: &SeenTask) {
         if let Some(news) = &self.news {
             news.begun(KnownTask {
                 task: ServerTask::new(&task.id, self.dialect, &self.signed, self.meta.as_deref()),
@@ -225,12 +236,11 @@ impl TaskPoller {
                 doing: task.message.clone(),
             });
         }
-        let mut cancel_on_drop = CancelOnDrop { task: Some(task.id.clone()), poller: self };
-        let outcome = cancel_on_drop.poller.clone().wait(task, deadline).await;
-        if !matches!(&outcome, Err(Error::Failure(failure)) if failure.kind == FaultKind::Deadline) {
-            cancel_on_drop.task = None;
-        }
-        outcome
+    }
+
+    /// Returns the poller that asks this backend of the same server.
+    pub(super) fn of_backend(self, backend: Arc<Backend>) -> Self {
+        Self { backend, ..self }
     }
 
     async fn wait(&self, mut task: SeenTask, deadline: Deadline) -> Result<Box<RawValue>, Error> {
