@@ -40,6 +40,9 @@ const VICTIMS: [(PublicServer, &str); 5] = [
 /// Where the long calls are. It is one more server-everything.
 const BYSTANDER: &str = "bystander";
 
+/// With this a server that speaks both eras has one process, which can be killed.
+const ONE_PROCESS: &str = "era = \"legacy\"\n";
+
 /// How long these take: for longer than it takes to kill a server, in seconds.
 const CALL_SECONDS: u32 = 3;
 
@@ -56,7 +59,8 @@ const SERVER_EXITED: &str = "-31002";
 pub(crate) fn check(bench: &CaseContext, case_folder: &CaseFolder) -> Result<(), ChoreFailure> {
     let mut entries = Vec::new();
     for (server, _) in VICTIMS {
-        entries.push(GatewayEntry::real(bench, case_folder, server)?);
+        entries
+            .push(GatewayEntry { settings: ONE_PROCESS, ..GatewayEntry::real(bench, case_folder, server)? });
     }
     let mut bystander = GatewayEntry::real(bench, case_folder, PublicServer::Everything)?;
     BYSTANDER.clone_into(&mut bystander.name);
