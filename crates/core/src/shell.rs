@@ -360,7 +360,7 @@ mod tests {
     async fn to_client(queue_bytes: usize) -> (ToClient, StdReader) {
         let (reader, writer) = io::pipe().expect("a pipe");
         let client = ToClient::new(writer.into(), queue_bytes).expect("a client");
-        // Before that, the runtime has not heard that there is room.
+        // The runtime does not know earlier that the pipe has room.
         client.writable().await;
         (client, reader)
     }
@@ -430,6 +430,7 @@ mod tests {
             let mut reader = adopt_input(reader.into()).expect("a reader");
             let (mut read, mut buffer) = (0, vec![0; 200_000]);
             loop {
+                // The client is slow on purpose, in paused time: it waits for nobody.
                 tokio::time::sleep(Duration::from_millis(1900)).await;
                 reader.readable().await.expect("readable");
                 match reader.try_read(&mut buffer) {

@@ -212,7 +212,7 @@ mod tests {
         let plan = |promotion_reply, at| PromotionPlan { at, promotion_reply };
         for (promotion_reply, at, expect) in [
             (CORE, Some(Duration::ZERO), r#"{ "name":"a", "x":1.0e0 }"#),
-            // Its server may have a use of its own for what is no request for a task here.
+            // In this revision the member is not a request for a task. The server may use it in its own way.
             (EXTENSION, Some(Duration::ZERO), wanted),
             (WORDS, Some(Duration::ZERO), wanted),
             (WORDS, None, wanted),

@@ -26,7 +26,7 @@ fn error_of_the_last(front: &TestSession) -> Option<ErrorAnswer> {
     }
 }
 
-/// What the client hears when a server answers its request to read a resource.
+/// Returns the answer that the client gets when a server answers `resources/read`.
 fn heard(era: Era, answer: &unhang_gateway::ServerAnswer) -> (Value, Option<ErrorAnswer>) {
     let mut front = fronted(known(&[TOOL], true));
     let params = if era == Era::Modern {

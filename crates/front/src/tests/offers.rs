@@ -1,4 +1,4 @@
-//! What each session offers its client: methods, capabilities and lists.
+//! A session offers its client methods, capabilities and lists.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -18,7 +18,7 @@ fn alone() -> String {
     format!("{{{META}}}")
 }
 
-/// What is known of a server whose calls become jobs at these times: all of them, and those of single tools.
+/// Returns the knowledge about one server. The times say when calls become jobs: of all its tools, and of single ones.
 fn promoting(promotion: Promotion, promotions: &[(&str, Promotion)], tools: &[&str]) -> KnownServers {
     let promotions = promotions.iter().map(|(tool, promotion)| ((*tool).to_owned(), *promotion)).collect();
     let timeouts = RequestTimeouts { promotion, promotions, ..RequestTimeouts::default() };
@@ -273,7 +273,7 @@ fn tools_are_listed_in_their_places_and_kept_for_as_long_as_they_stay() {
     };
     for (servers, life, expect) in [
         (None, 60_000, &["first", "last"][..]),
-        // What servers have may change at any time.
+        // Servers may change their lists at any time.
         (Some(known(&[TOOL], true)), 0, &["first", "srv__now", "last"]),
     ] {
         let alone = listed(&tools, servers.clone(), ("2026-07-28", true), BEHIND);

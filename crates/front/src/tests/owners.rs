@@ -198,7 +198,7 @@ fn a_request_that_has_waited_in_vain_names_the_only_server_that_could_have_had_i
         (&[late, other], "tools/call", named, -32602, "late"),
         (&[late, both], "tools/call", named, -32602, "unhang"),
         (&[late, failed], "prompts/get", named, -32602, "late"),
-        // Nobody can tell from a URI.
+        // A URI does not name its server.
         (&[("late", "", None)], "resources/read", located, -32002, ""),
     ] {
         let unsettled = KnownServers { absent: absent(servers), ..known(&[TOOL], false) };

@@ -435,7 +435,7 @@ fn a_client_answers_a_question_with_an_error_that_its_server_can_read() {
     let says = |front: &mut TestSession, error: &str| {
         front.says(&format!(r#"{{"jsonrpc":"2.0","id":"unhang-5","error":{error}}}"#));
     };
-    // What is no error leaves the question open.
+    // An answer that is not an error leaves the question open.
     for error in [r#"{"code":-1}"#, r#"{"message":"no"}"#, r#"{"code":"x","message":"no"}"#] {
         says(&mut front, error);
         assert!(front.actions().is_empty(), "{error}");

@@ -1,4 +1,4 @@
-//! What a client is told of its tasks: their states, their outcomes and their errors.
+//! The session tells its client the states, outcomes and errors of its tasks.
 
 use unhang_jobs::{
     record::{EndReason, EndRecord, JobEnd, JobState},
@@ -123,7 +123,7 @@ fn a_task_without_a_result_has_an_error_of_the_kind_of_its_end() {
         );
         assert_eq!((&error["data"]["server"], &error["data"]["hint"]), (&json!("srv"), &json!(nothing_more)));
     }
-    // Whoever cancels a call that is late at the same time has cancelled it.
+    // The client cancels a call at the moment of its deadline: the cancellation counts.
     let both = because(JobEnd::Cancelled, EndReason::Timeout);
     let answer = told(&mut front, 1, "tasks/result", &about(), &one(both, None));
     assert_eq!(answer["error"]["code"], -31009, "{answer}");
@@ -393,7 +393,7 @@ fn a_missing_job_says_where_all_are_listed() {
         let missing = told(&mut front, 1, "resources/read", &read, &unknown);
         let message = format!("there is no resource `job://{ID}`; {hint}");
         assert_eq!(missing["error"]["message"], message);
-        // A call is no request about a task.
+        // `tools/call` is not among the requests about tasks.
         ask(&mut front, 2, "tools/call", CALL);
         assert!(matches!(front.actions()[..], [SessionAction::Ask { .. }]));
     }
