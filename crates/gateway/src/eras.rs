@@ -26,7 +26,7 @@
 use std::{
     pin::pin,
     sync::{
-        Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak,
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     time::Duration,
@@ -39,7 +39,10 @@ use tokio::{
 };
 use unhang_bridge::Era;
 
-use super::{Scope, ServerEntry, backend::Backend, gateway_core::GatewayCore, lifecycle::StartReason};
+use super::{
+    Scope, ServerEntry, backend::Backend, gateway_core::GatewayCore, lifecycle::StartReason,
+    list_keeper::keep_lists_while_running,
+};
 use unhang_core::config::LIST_PATIENCE;
 use unhang_upstream::client::Endpoint;
 
@@ -342,7 +345,10 @@ impl EraChoice<'_> {
                 backend.level.lower_to(level);
             }
             let mut tasks = JoinSet::new();
-            tasks.spawn(keep(Arc::downgrade(core), Arc::clone(&backend)));
+            let (core, whose) = (Arc::downgrade(core), format!(" for {}", words(era)));
+            tasks.spawn(keep_lists_while_running(Arc::clone(&backend), whose, move || {
+                core.upgrade().map(|core| core.publish_to_sessions()).is_some()
+            }));
             if let Some(idle) = backend.idle_timeout() {
                 tasks.spawn(Arc::clone(&backend).rest_after(idle));
             }
@@ -439,30 +445,6 @@ fn words(era: Era) -> &'static str {
     match era {
         Era::Legacy => "clients of 2025-11-25 and before",
         Era::Modern => "clients of 2026-07-28",
-    }
-}
-
-/// Keeps the lists of a counterpart while it is there.
-async fn keep(core: Weak<GatewayCore>, backend: Arc<Backend>) {
-    let mut was_listed = true;
-    loop {
-        backend.until_changed(was_listed).await;
-        if !backend.runs() {
-            // It is listed once somebody has started it.
-            was_listed = true;
-            continue;
-        }
-        let listed = backend.list().await;
-        if let Err(error) = &listed {
-            tracing::warn!(
-                "`{}` cannot be listed for {}: {error}",
-                backend.name(),
-                words(backend.eras.greeting())
-            );
-        }
-        was_listed = listed.is_ok();
-        let Some(core) = core.upgrade() else { return };
-        core.publish_to_sessions();
     }
 }
 

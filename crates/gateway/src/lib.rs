@@ -10,8 +10,8 @@
 //!
 //! Invariants
 //!
-//! - One process or connection for each server, however many sessions ask it. A server that keeps state of its client has one for each
-//!   session.
+//! - A server has one process or connection for each era that its clients speak, however many sessions ask it. A server that keeps state
+//!   of its client has one for each session.
 //! - A server that cannot be started, hangs or dies costs those who ask it an error, and nobody else anything.
 //! - A server that is away stays listed: it comes back when it is asked.
 

@@ -63,6 +63,32 @@ pub(super) async fn keep_lists(core: Arc<GatewayCore>, backend: Arc<Backend>, aw
     }
 }
 
+/// Keeps the lists of a backend that requests start: asks for them while it runs, whenever they may have changed. `whose` follows the name of
+/// the server in the log. `publish` shows the lists to those who see them; the task ends when it returns that nobody does.
+pub(super) async fn keep_lists_while_running(
+    backend: Arc<Backend>,
+    whose: String,
+    publish: impl Fn() -> bool + Send,
+) {
+    let mut was_listed = true;
+    loop {
+        backend.until_changed(was_listed).await;
+        if !backend.runs() {
+            // The backend is listed once a request has started it.
+            was_listed = true;
+            continue;
+        }
+        let listed = backend.list().await;
+        if let Err(error) = &listed {
+            tracing::warn!("`{}`{whose} cannot be listed: {error}", backend.name());
+        }
+        was_listed = listed.is_ok();
+        if !publish() {
+            return;
+        }
+    }
+}
+
 /// Tells once that a server is not there, and once that it has come. Returns whether users have been told that it is away now.
 fn tell_absence(notices: &Notices, backend: &Backend, why: Option<&Error>, is_told: bool) -> bool {
     let Some(error) = why else {

@@ -44,6 +44,7 @@ use super::{
     backend::{Backend, SessionInstance},
     eras::{EraChoice, OpenSession},
     gateway_core::GatewayCore,
+    list_keeper::keep_lists_while_running,
     log_level::RequestedLevel,
     owners::marked,
     resource_watches::{ResourceUpdate, Updates, updates},
@@ -286,7 +287,12 @@ impl SessionServers {
         roster.instances.push(Arc::clone(&backend));
         drop(roster);
         let mut tasks = JoinSet::new();
-        tasks.spawn(keep(Arc::downgrade(self), Arc::clone(&backend)));
+        let session_servers = Arc::downgrade(self);
+        tasks.spawn(keep_lists_while_running(
+            Arc::clone(&backend),
+            " of one session".to_owned(),
+            move || session_servers.upgrade().map(|session_servers| session_servers.publish()).is_some(),
+        ));
         if let Some(idle) = backend.idle_timeout() {
             tasks.spawn(Arc::clone(&backend).rest_after(idle));
         }
@@ -397,26 +403,6 @@ impl Drop for SessionServers {
 async fn end(core: &GatewayCore, backend: &Arc<Backend>) {
     backend.close(Deadline::after(DISPOSE_LIMIT)).await;
     core.roster().instances.retain(|other| !Arc::ptr_eq(other, backend));
-}
-
-/// Keeps the lists of one instance, as long as its session is there.
-async fn keep(session_servers: Weak<SessionServers>, backend: Arc<Backend>) {
-    let mut was_listed = true;
-    loop {
-        backend.until_changed(was_listed).await;
-        if !backend.runs() {
-            // The instance is listed once somebody has started it.
-            was_listed = true;
-            continue;
-        }
-        let listed = backend.list().await;
-        if let Err(error) = &listed {
-            tracing::warn!("`{}` of one session cannot be listed: {error}", backend.name());
-        }
-        was_listed = listed.is_ok();
-        let Some(session_servers) = session_servers.upgrade() else { return };
-        session_servers.publish();
-    }
 }
 
 #[cfg(test)]
