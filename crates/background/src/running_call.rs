@@ -128,6 +128,8 @@ impl RunningCall {
                 Some(aside) = self.way.said.recv() => match aside {
                     SideMessage::Logged(params) => held.log(&logged(&params)),
                     SideMessage::Asked(question) => ask(held.id(), to, question),
+                    // The news of the task say more.
+                    SideMessage::TaskBegun => {}
                 },
                 known = next_news(news.as_ref(), &mut seen_news) => note_task(held, known, kept, &mut noted),
                 answered = &mut self.way.answering => {

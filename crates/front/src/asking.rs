@@ -35,6 +35,17 @@ pub(super) struct ProgressSinks {
     pub aside: mpsc::Sender<(CallKey, SideMessage)>,
 }
 
+impl ProgressSinks {
+    /// Passes a message on to the session, which takes its messages at once. If too many are on their way, a log line is lost and a question
+    /// is declined. That a task has begun is never lost, since the client may wait for nothing else.
+    async fn pass_on(&self, key: CallKey, message: SideMessage) {
+        match message {
+            SideMessage::TaskBegun => drop(self.aside.send((key, message)).await),
+            SideMessage::Asked(_) | SideMessage::Logged(_) => drop(self.aside.try_send((key, message))),
+        }
+    }
+}
+
 /// The order to make a job of a call.
 pub(super) struct PromotionOrder {
     /// The tool's name as its client knows it.
@@ -157,8 +168,7 @@ pub(super) async fn answered(
                 // If it does not fit, newer progress or the end follows soon.
                 let _lossy = newest.map(|params| progress_sinks.progress.try_send((key, params)));
             }
-            // If too many messages are on their way, this one is dropped: a log line is lost, and a question is declined.
-            Some(one) = running_call.way.said.recv() => drop(progress_sinks.aside.try_send((key, one))),
+            Some(one) = running_call.way.said.recv() => progress_sinks.pass_on(key, one).await,
             answered = &mut running_call.way.answering => {
                 forget(promote, adopting);
                 return CallTaskEnd::Server(Box::new(answered));

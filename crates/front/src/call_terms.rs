@@ -12,7 +12,7 @@ use super::{
     promotion::{PromotionPlan, PromotionReply},
     tasks::JobCapabilities,
 };
-use unhang_core::{clients, promotion::Promotion};
+use unhang_core::clients;
 use unhang_gateway::{JoinPolicy, RequestTimeouts};
 use unhang_upstream::http::headers::CallLimit;
 
@@ -75,11 +75,11 @@ impl CallTerms {
         let clock = timing.clock.filter(|_| limit < most);
         let limit = limit.saturating_sub(timing.waited);
         let job_limit = timeouts.of_job(tool);
-        let promotion = if jobs.promotes { timeouts.of_promotion(tool) } else { Promotion::Off };
+        let promotion = jobs.promotes.then(|| timeouts.of_promotion(tool));
         // A call that is older than the limit of a job becomes none: as a job it would have ended already.
-        let hand_over = PromotionPlan::of(promotion_reply, promotion, limit.min(job_limit), timing);
-        let may_be_a_job = hand_over.at.is_some();
-        let joining = if may_be_a_job { timeouts.of_joining(tool) } else { JoinPolicy::Never };
+        let plan = PromotionPlan::of(promotion_reply, promotion, limit.min(job_limit), timing);
+        let joining = if plan.at.is_some() { timeouts.of_joining(tool) } else { JoinPolicy::Never };
+        let may_be_a_job = plan.may_be_a_job();
         let window = timing.window;
         let waited = timing.waited + window.map(|window| window.waited).unwrap_or_default();
         let asked_limit = match (may_be_a_job, jobs.are_of_windows) {
@@ -93,18 +93,19 @@ impl CallTerms {
         // If windows ask, the window that serves the client knows when to stop.
         let limit = if jobs.are_of_windows { asked_limit } else { limit };
         let has_heartbeat = timeouts.has_heartbeat(tool);
-        CallTerms { limit, clock, asked_limit, waited, promotion: hand_over, joining, has_heartbeat }
+        CallTerms { limit, clock, asked_limit, waited, promotion: plan, joining, has_heartbeat }
     }
 
     /// Returns whether a job may be made of the call.
     pub(super) fn may_be_a_job(&self) -> bool {
-        self.promotion.at.is_some()
+        self.promotion.may_be_a_job()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use unhang_core::promotion::Promotion;
 
     const CALL: Duration = Duration::from_secs(60);
     const JOB: Duration = Duration::from_secs(600);

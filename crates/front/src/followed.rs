@@ -22,7 +22,7 @@ use super::{
     client_request::capabilities,
     effects::CallKey,
     jobs::SessionJobs,
-    tasks::{JobOutcomeWords, POLL_INTERVAL, TaskTold, TaskView},
+    tasks::{JobOutcomeWords, TaskTold, TaskView},
 };
 use unhang_core::queue::Class;
 use unhang_tools::service::JobService as _;
@@ -53,7 +53,7 @@ pub(super) fn tasks_wanted(params: Option<Json<'_>>) -> Vec<JobId> {
 
 /// Makes the notification about a changed task for the subscription of this id, and its class. A job is kept for `ttl` after its end.
 pub(super) fn notification(told: &TaskTold, id: &Id, ttl: Option<Duration>) -> (Class, String) {
-    let view = TaskView::of(&told.report, ttl, POLL_INTERVAL);
+    let view = TaskView::of(&told.report, ttl);
     let came = JobOutcomeWords::of(told, Dialect::Extension);
     let (method, params) = tasks::notification(Dialect::Extension, &view.task(), came.outcome());
     let params = under(Json::new(params.as_bytes()), id);

@@ -27,7 +27,7 @@ use unhang_background::WhoIsAsked;
 use unhang_core::{config::REQUEST_TIMEOUT, fault::FaultKind, queue::Class};
 use unhang_gateway::{KnownServers, Level, ServerAnswer};
 use unhang_tools::{Definition, ToolAnswer, job_report::JobReport};
-use unhang_upstream::client::Error;
+use unhang_upstream::{client::Error, question::TASK_BEGUN};
 
 impl McpSession {
     /// Handles the end of a tool call.
@@ -134,6 +134,23 @@ impl McpSession {
         if self.client.hears(call, level, self.jobs.are_of_windows) {
             let line = format!(r#"{{"jsonrpc":"2.0","method":"notifications/message","params":{params}}}"#);
             effects.to_client(LineTarget::Beside(call.route.stream), Class::Log, &one_line(line.as_bytes()));
+        }
+    }
+
+    /// Notes that the server continues a call as a task. A client that has declared tasks gets a task for it at once.
+    pub fn task_begun(&mut self, now: Duration, key: CallKey, effects: &mut impl SessionEffects) {
+        self.now = now;
+        let Some(call) = self.calls.by_key_mut(key) else { return };
+        if self.jobs.are_of_windows {
+            // The window that asks makes the job, and its client gets the task.
+            let line = format!(r#"{{"jsonrpc":"2.0","method":"{TASK_BEGUN}"}}"#);
+            let (to, class) = (LineTarget::Beside(call.route.stream), Class::Kept);
+            return effects.to_client(to, class, &one_line(line.as_bytes()));
+        }
+        if !self.makes_no_jobs && call.promotion.takes_server_tasks {
+            call.promotion.at = Some(now);
+            self.actions.extend(call.promote_where_due(now, &self.questions));
+            self.calls.look_again(key);
         }
     }
 

@@ -4,7 +4,8 @@
 //! it ([`SessionAction::Promote`]), which takes a write to the disk. Meanwhile the call stays in flight until its real limit: if no job
 //! comes of it, the client loses nothing. The answer is the server's own or the job
 //! ([`McpSession::promoted`](super::mcp_session::McpSession::promoted)), whichever comes first. A client that has asked for a task
-//! (2025-11-25) accepts nothing else. Its call is a job before the server is asked, and is refused if no job comes of it.
+//! (2025-11-25) accepts nothing else. Its call is a job before the server is asked, and is refused if no job comes of it. A client that has
+//! declared tasks (2026-07-28) gets a task as soon as the server creates one, as it would directly.
 //!
 //! Invariants
 //!
@@ -29,7 +30,7 @@ use super::{
     effects::SessionAction,
     questions::ClientQuestions,
     session_calls::SessionCall,
-    tasks::{JobCapabilities, POLL_INTERVAL, TaskView},
+    tasks::{JobCapabilities, TaskView},
 };
 use unhang_core::{
     promotion::{Promotion, is_due},
@@ -44,6 +45,8 @@ pub(super) struct PromotionPlan {
     pub at: Option<Duration>,
     /// The answer that its client gets.
     pub promotion_reply: PromotionReply,
+    /// Whether the call becomes a job as soon as its server continues it as a task: the client has declared tasks (2026-07-28).
+    pub takes_server_tasks: bool,
 }
 
 /// The form in which a client gets a job in place of an answer.
@@ -73,7 +76,7 @@ impl PromotionReply {
         match self {
             PromotionReply::Words => own_result(handed_over(report, tool).to_json(revision), revision),
             PromotionReply::Task(dialect) => {
-                let view = TaskView::of(report, ttl, POLL_INTERVAL);
+                let view = TaskView::of(report, ttl);
                 let said = format!(
                     "`{tool}` continues in the background as task {}; the task returns its result when \
                      it completes.",
@@ -97,23 +100,31 @@ impl PromotionReply {
 impl PromotionPlan {
     /// Makes the plan of a call that never becomes a job.
     pub(super) fn never() -> Self {
-        Self { at: None, promotion_reply: PromotionReply::Words }
+        Self { at: None, promotion_reply: PromotionReply::Words, takes_server_tasks: false }
     }
 
-    /// Makes the plan of a call with this limit. The promotion must come before the limit.
+    /// Makes the plan of a call with this limit. The promotion must come before the limit. `promotion` is `None` where no call becomes a job.
     pub(super) fn of(
         promotion_reply: PromotionReply,
-        promotion: Promotion,
+        promotion: Option<Promotion>,
         limit: Duration,
         timing: CallTiming,
     ) -> Self {
+        let takes_server_tasks =
+            promotion.is_some() && promotion_reply == PromotionReply::Task(Dialect::Extension);
+        let promotion = promotion.unwrap_or(Promotion::Off);
         let after = promotion.moment(timing.clock);
         let after = match promotion_reply {
             // The client has asked for the task, and waits for nothing else.
             PromotionReply::Task(Dialect::Core) => after.map(|_| Duration::ZERO),
             _ => after.map(|after| after.saturating_sub(timing.waited)).filter(|after| *after < limit),
         };
-        Self { at: after.map(|after| timing.now + after), promotion_reply }
+        Self { at: after.map(|after| timing.now + after), promotion_reply, takes_server_tasks }
+    }
+
+    /// Returns whether a job may be made of the call.
+    pub(super) fn may_be_a_job(self) -> bool {
+        self.at.is_some() || self.takes_server_tasks
     }
 
     /// Returns whether the client wants a task, but the call cannot become one.
@@ -209,7 +220,7 @@ mod tests {
     #[test]
     fn a_server_does_not_see_the_request_for_a_task() {
         let wanted = r#"{ "name":"a", "task":{"ttl":1}, "x":1.0e0 }"#;
-        let plan = |promotion_reply, at| PromotionPlan { at, promotion_reply };
+        let plan = |promotion_reply, at| PromotionPlan { at, promotion_reply, takes_server_tasks: false };
         for (promotion_reply, at, expect) in [
             (CORE, Some(Duration::ZERO), r#"{ "name":"a", "x":1.0e0 }"#),
             // In this revision the member is not a request for a task. The server may use it in its own way.
@@ -244,14 +255,19 @@ mod tests {
             // Its client waits for nothing else, so no limit comes before.
             (CORE, after(45), None, 0, 60, Some(NOW)),
             (CORE, after(60), None, 0, 60, Some(NOW)),
+            (EXTENSION, Promotion::Off, None, 0, 60, None),
             (CORE, Promotion::Off, None, 0, 60, None),
         ] {
             let clock = clock.map(seconds);
             let timing = CallTiming { now: seconds(NOW), waited: seconds(waited), clock, window: None };
-            let plan = PromotionPlan::of(reply, promotion, seconds(limit), timing);
+            let plan = PromotionPlan::of(reply, Some(promotion), seconds(limit), timing);
             assert_eq!(plan.at, expect.map(seconds), "{reply:?} {promotion} {waited} {limit}");
             let is_refused = reply == CORE && expect.is_none();
             assert_eq!((plan.promotion_reply, plan.is_refused()), (reply, is_refused));
+            assert_eq!(plan.takes_server_tasks, reply == EXTENSION);
+            assert_eq!(plan.may_be_a_job(), expect.is_some() || reply == EXTENSION);
+            let none = PromotionPlan::of(reply, None, seconds(limit), timing);
+            assert!(!none.may_be_a_job(), "nobody keeps jobs");
         }
         assert_eq!((PromotionPlan::never().at, PromotionPlan::never().is_refused()), (None, false));
     }

@@ -84,7 +84,7 @@ impl SessionCall {
         since: Duration,
         limit: Duration,
     ) -> SessionCall {
-        let hand_over = PromotionPlan::never();
+        let plan = PromotionPlan::never();
         let (server, clock, heartbeat) = (None, None, None);
         SessionCall {
             key,
@@ -95,7 +95,7 @@ impl SessionCall {
             limit,
             clock,
             route,
-            promotion: hand_over,
+            promotion: plan,
             server_outlasts_client: false,
             not_promoted: None,
             heartbeat,
@@ -318,6 +318,14 @@ impl SessionCalls {
     /// Returns the id of a call that needs attention by now.
     pub(super) fn due(&self, now: Duration) -> Option<Id> {
         self.in_flight.due(now).cloned()
+    }
+
+    /// Moves a call to its next moment, which may come earlier than before.
+    pub(super) fn look_again(&mut self, key: CallKey) {
+        let Some(id) = self.running.get(&key).and_then(Option::as_ref) else { return };
+        if let Some(next) = self.in_flight.get(id).map(SessionCall::next_moment) {
+            self.in_flight.postpone(id, next);
+        }
     }
 
     /// Moves a call to its next moment, after all due work on it was done. Returns false if its time is over.

@@ -390,6 +390,7 @@ impl SessionRuntime {
         let now = self.now();
         match aside {
             SideMessage::Logged(params) => self.mcp_session.logged(now, call, &params, effects),
+            SideMessage::TaskBegun => self.mcp_session.task_begun(now, call, effects),
             SideMessage::Asked(OpenServerQuestion { method, params, is_of_several, reply }) => {
                 self.next_question += 1;
                 let question = self.next_question;

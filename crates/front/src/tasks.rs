@@ -49,8 +49,17 @@ pub fn job_of(uri: &str) -> Option<JobId> {
     uri.strip_prefix(JOB_SCHEME)?.parse().ok()
 }
 
-/// How long a client should wait before it asks again.
-pub(super) const POLL_INTERVAL: Duration = Duration::from_secs(2);
+/// The least and the greatest time that a client should wait before it asks again.
+const POLL_LEAST: Duration = Duration::from_millis(250);
+const POLL_MOST: Duration = Duration::from_secs(2);
+/// The part of its time so far that a client should let pass. A task that has just begun may end soon.
+const POLL_PART: f64 = 0.25;
+
+/// Returns how long a client should wait before it asks for this job again.
+fn poll_interval(report: &JobReport) -> Duration {
+    let part = Duration::try_from_secs_f64(report.elapsed_time_seconds * POLL_PART);
+    part.unwrap_or(POLL_MOST).clamp(POLL_LEAST, POLL_MOST)
+}
 
 /// The abilities of the jobs behind a session.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -153,7 +162,7 @@ pub(super) struct TaskView {
 
 impl TaskView {
     /// Makes the view of a job, which is kept for `ttl` after its end.
-    pub(super) fn of(report: &JobReport, ttl: Option<Duration>, poll_interval: Duration) -> Self {
+    pub(super) fn of(report: &JobReport, ttl: Option<Duration>) -> Self {
         let status = match report.status {
             JobState::Queued | JobState::Starting | JobState::Running => TaskStatus::Working,
             JobState::Completed => TaskStatus::Completed,
@@ -172,7 +181,7 @@ impl TaskView {
             created_at: report.created_at.to_string(),
             updated_at: report.completed_at.unwrap_or(report.created_at).to_string(),
             ttl: ttl.map(millis),
-            poll_interval: millis(poll_interval),
+            poll_interval: millis(poll_interval(report)),
         }
     }
 
@@ -366,7 +375,7 @@ impl TasksTold {
     pub(super) fn answer(&self, call: &SessionCall, ttl: Option<Duration>) -> Result<String, String> {
         let dialect = if call.revision.is_stateless() { Dialect::Extension } else { Dialect::Core };
         let server = implementation().to_string();
-        let view = |report: &JobReport| TaskView::of(report, ttl, POLL_INTERVAL);
+        let view = |report: &JobReport| TaskView::of(report, ttl);
         let failed = |why: &str| {
             let error_report = invalid_params(why.to_owned(), "");
             json!({ "code": FaultKind::ShuttingDown.code(), "message": error_report.summary }).to_string()

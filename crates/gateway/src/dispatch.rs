@@ -243,8 +243,8 @@ impl<'a> Dispatch<'a> {
         let poller = request.tool.as_deref().and_then(|tool| {
             TaskPoller::of(backend, &session, tool, params, &signed, asides.as_ref(), request.may_wait)
         });
-        let poller = poller.map(|poller| poller.asked_in(request.session));
-        let as_task = poller.as_ref().and_then(|poller| poller.params(params, request.may_wait));
+        let mut poller = poller.map(|poller| poller.asked_in(request.session));
+        let as_task = poller.as_ref().and_then(|poller| poller.params(params));
         let limit = request.limit;
         let call_limit =
             (request.method == "tools/call").then(|| CallLimit { limit, waited: self.since.elapsed() });
@@ -252,24 +252,36 @@ impl<'a> Dispatch<'a> {
             true => (owners::patience_for(limit), owners::headers(request.session, call_limit)),
             false => (limit, Vec::new()),
         };
-        let options = CallOptions {
+        let mut options = CallOptions {
             timeout: Some(timeout),
             since: Some(self.since),
             progress,
             asides,
             session: request.session,
-            signed: poller.as_ref().map_or(signed, TaskPoller::signed),
+            signed,
             headers,
         };
         let trial = backend.trial();
         self.comes_to(if backend.is_gateway() { CallStage::Elsewhere } else { CallStage::Asked });
-        let outcome = client.ask(request.method, as_task.as_deref().unwrap_or(params), &options).await;
+        let mut outcome = client.ask(request.method, as_task.as_deref().unwrap_or(params), &options).await;
+        if let Some(poller) = poller.as_mut().filter(|_| self.may_declare_tasks())
+            && poller.lacks_declaration(&outcome)
+        {
+            let declaring = poller.declare(params);
+            options.signed = poller.signed();
+            outcome = client.ask(request.method, declaring.as_deref().unwrap_or(params), &options).await;
+        }
         let outcome = outcome.map_err(|error| explained(error, self.spent, asked));
         trial.ended(&outcome);
         match poller {
             Some(poller) => poller.told_to(self.news.take()).follow(outcome, self.acquire.deadline).await,
             None => outcome,
         }
+    }
+
+    /// Returns whether the gateway may declare tasks for the caller: one of the handshake era that can wait, which cannot declare them.
+    fn may_declare_tasks(&self) -> bool {
+        self.request.may_wait && era_of_client(self.request) == Era::Legacy && !self.backend.is_gateway()
     }
 
     /// Tells the listener, if there is one, how far the call is.

@@ -187,7 +187,7 @@ pub struct ServerRequest {
     pub wants_progress: bool,
     /// The tool that is called, by the server's name for it.
     pub tool: Option<String>,
-    /// Whether the caller can wait for a task to end, so that the server may go on with the call as one.
+    /// Whether the caller can wait for a task to end, so that the gateway may ask the server for one.
     pub may_wait: bool,
     /// The limit on the whole time, from the arrival of the request.
     pub limit: Duration,

@@ -1,14 +1,16 @@
 //! Servers that go on with a call as a task of theirs. The gateway waits for the task, so that the caller has the answer, whether it knows
 //! tasks or not.
 //!
-//! Theory of operation. A server of 2026-07-28 gives tasks to a caller that declares with the call that it copes with them. So we declare
-//! it for every caller that can wait, and a tool that needs tasks is there for all of them. A server of 2025-11-25 has to be asked, and is,
-//! for tools that need tasks. Then the gateway looks at the task as often as the server wants. A question of the task is put as if the call
-//! had asked it. The outcome of the task is the answer to the call.
+//! Theory of operation. A server of 2026-07-28 gives tasks to a caller that declares with the call that it copes with them. A client of this
+//! revision declares that itself, or gets the server's answer without a task. A client of the handshake era cannot declare it. If a tool
+//! needs tasks, the gateway repeats that client's call with the declaration. A server of 2025-11-25 has to be asked, and is, for tools that
+//! need tasks. Then the gateway looks at the task as often as the server wants. A question of the task is put as if the call had asked it.
+//! The outcome of the task is the answer to the call.
 //!
 //! Invariants
 //!
 //! - A task whose call nobody waits for any more is cancelled, unless it was left to another process ([`super::task_news`]).
+//! - The gateway declares tasks for no client of 2026-07-28, and for another client only after the server has refused its call.
 //! - A server is asked no more often than it says, within our own bounds, and no longer than its call may take.
 //! - A broken message of a server about a task becomes an error that says so.
 //! - A task that another process goes on with is not cancelled by our end. A task that we go on with for another process is given up only
@@ -96,7 +98,7 @@ impl Drop for CancelOnDrop {
 
 impl TaskPoller {
     /// Makes the poller for a call of this tool. Returns `None` if the call cannot become a task of the server. `may_wait` says whether we
-    /// may declare more to the server than the caller has declared itself.
+    /// may ask a server of the handshake era for a task.
     pub(super) fn of(
         backend: &Arc<Backend>,
         session: &ServerInfo,
@@ -125,28 +127,16 @@ impl TaskPoller {
         }
         let meta = Json::new(params.as_bytes()).and_then(|params| params.member("_meta"));
         let meta = meta.and_then(|meta| Splice::new(meta).remove("progressToken").apply());
-        let signed = match signed {
-            RequestSignature::By(signature) if may_wait => {
-                let mut signature = signature.as_ref().clone();
-                signature.client_capabilities = tasks::declare(&signature.client_capabilities);
-                RequestSignature::By(Arc::new(signature))
-            }
-            other => other.clone(),
-        };
-        let mut poller = Self {
+        Some(Self {
             backend: Arc::clone(backend),
             dialect,
             meta: meta.map(Into::into),
-            signed,
+            signed: signed.clone(),
             asides: asides.cloned(),
             session: None,
             news: None,
             is_taken_up: false,
-        };
-        if may_wait {
-            poller.meta = poller.meta.map(|meta| declared(&meta).unwrap_or(meta));
-        }
-        Some(poller)
+        })
     }
 
     /// Makes the poller for a task that another process has waited for.
@@ -184,16 +174,35 @@ impl TaskPoller {
         self.signed.clone()
     }
 
-    /// Returns the params with which the call asks for a task, or `None` if the params can go as they are.
-    pub(super) fn params(&self, params: &str, may_wait: bool) -> Option<String> {
-        let json = Json::new(params.as_bytes()).filter(|_| may_wait)?;
-        match self.dialect {
-            Dialect::Core => tasks::ask_for_task(json, None),
-            Dialect::Extension if matches!(self.signed, RequestSignature::Already) => {
-                let meta = json.member("_meta")?;
-                Some(Splice::new(json).set("_meta", declared(meta.get())?).apply()?.into_owned())
+    /// Returns the params with which the call asks for a task of the handshake era, or `None` if the params can go as they are.
+    pub(super) fn params(&self, params: &str) -> Option<String> {
+        let json = Json::new(params.as_bytes()).filter(|_| self.dialect == Dialect::Core)?;
+        tasks::ask_for_task(json, None)
+    }
+
+    /// Returns whether the server has refused the call because its caller has not declared tasks.
+    pub(super) fn lacks_declaration(&self, outcome: &Result<Box<RawValue>, Error>) -> bool {
+        let Err(Error::Server(error)) = outcome else { return false };
+        let data = error.data.as_ref().and_then(|data| Json::new(data.get().as_bytes()));
+        self.dialect == Dialect::Extension && tasks::are_required(error.code, data)
+    }
+
+    /// Declares tasks for the caller from now on. Returns the params that do so, or `None` if the signature does.
+    pub(super) fn declare(&mut self, params: &str) -> Option<String> {
+        self.meta = self.meta.take().map(|meta| declared(&meta).unwrap_or(meta));
+        match &self.signed {
+            RequestSignature::By(signature) => {
+                let mut signature = signature.as_ref().clone();
+                signature.client_capabilities = tasks::declare(&signature.client_capabilities);
+                self.signed = RequestSignature::By(Arc::new(signature));
+                None
             }
-            Dialect::Extension => None,
+            RequestSignature::Already => {
+                let json = Json::new(params.as_bytes())?;
+                let meta = declared(json.member("_meta")?.get())?;
+                Some(Splice::new(json).set("_meta", meta).apply()?.into_owned())
+            }
+            RequestSignature::ByUs => None,
         }
     }
 
@@ -218,6 +227,10 @@ impl TaskPoller {
     /// Waits for the outcome of a task. Dropping the future cancels the task, and so does the deadline, unless the task was left.
     pub(super) async fn pursue(self, task: SeenTask, deadline: Deadline) -> Result<Box<RawValue>, Error> {
         self.tell_begun(&task);
+        if let Some(asides) = &self.asides {
+            // The caller may wait no more.
+            let _gone = asides.send(SideMessage::TaskBegun).await;
+        }
         let mut cancel_on_drop = CancelOnDrop { task: Some(task.id.clone()), poller: self };
         let outcome = cancel_on_drop.poller.clone().wait(task, deadline).await;
         if !matches!(&outcome, Err(Error::Failure(failure)) if failure.kind == FaultKind::Deadline) {
@@ -320,7 +333,7 @@ impl TaskPoller {
                             let params = question.params.map(unrelated);
                             SideMessage::Asked(OpenServerQuestion { params, ..question })
                         }
-                        logged @ SideMessage::Logged(_) => logged,
+                        other => other,
                     };
                     // A question is declined if too many are on their way.
                     let _lossy = asides.try_send(aside);

@@ -47,6 +47,9 @@ pub struct OfSession {
 /// The beginning of an unhang gateway's `requestState`, which tells it from a server's.
 pub const STATE: &str = "unhang.";
 
+/// The notification by which the leading window tells a window, before the answer to a call, that the server continues the call as a task.
+pub const TASK_BEGUN: &str = "notifications/unhang/taskBegun";
+
 /// The mark of a session whose client gets questions as requests of their own.
 const BESIDE: &str = ";beside";
 
@@ -77,6 +80,8 @@ pub enum SideMessage {
     Asked(OpenServerQuestion),
     /// The server logs something: the params of `notifications/message`, as received.
     Logged(Box<RawValue>),
+    /// The server continues the call as a task.
+    TaskBegun,
 }
 
 /// The channel for these messages.

@@ -35,7 +35,7 @@ use super::{
         Handshake, HandshakeRequest, HandshakeStep, Introduction, REMOTE_START_HINT, START_HINT, ServerInfo,
     },
     listener::ServerListener,
-    question::{OfSession, SideMessage, SideMessageSender},
+    question::{OfSession, SideMessage, SideMessageSender, TASK_BEGUN},
     request_table::{PendingRequest, RequestTable, TableEvent},
 };
 use unhang_core::{
@@ -458,12 +458,16 @@ impl UpstreamSession {
     }
 
     fn notified(&mut self, request: Option<&Id>, method: &str, params: Option<Box<RawValue>>) {
-        if method == "notifications/message"
-            && let (Audience::Call { asides } | Audience::One { asides, .. }, Some(params)) =
-                (self.audience(request), &params)
+        let beside_a_call = match method {
+            "notifications/message" => params.clone().map(SideMessage::Logged),
+            TASK_BEGUN => Some(SideMessage::TaskBegun),
+            _ => None,
+        };
+        if let Some(message) = beside_a_call
+            && let Audience::Call { asides } | Audience::One { asides, .. } = self.audience(request)
         {
             // If too much is on its way, the message is lost, as logs may be.
-            let _lossy = asides.try_send(SideMessage::Logged(params.clone()));
+            let _lossy = asides.try_send(message);
             return;
         }
         if method != "notifications/subscriptions/acknowledged" {

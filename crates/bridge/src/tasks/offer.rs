@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use unhang_wire::Json;
 
 use super::{Dialect, EXTENSION, is_object};
-use crate::Splice;
+use crate::{Splice, error::MISSING_CAPABILITY};
 
 /// The member of capabilities for extensions.
 const EXTENSIONS: &str = "extensions";
@@ -43,6 +43,13 @@ pub fn with_offer(capabilities: Json<'_>, dialect: Dialect, lists: bool) -> Opti
 #[must_use]
 pub fn declares(client_capabilities: Json<'_>) -> bool {
     has(client_capabilities, &[EXTENSIONS, EXTENSION])
+}
+
+/// Returns whether a server's error of this code and data says that the client has to declare tasks of the extension.
+#[must_use]
+pub fn are_required(code: i64, data: Option<Json<'_>>) -> bool {
+    let is_required = |data| has(data, &["requiredCapabilities", EXTENSIONS, EXTENSION]);
+    code == MISSING_CAPABILITY && data.is_some_and(is_required)
 }
 
 /// Returns whether a server's capabilities offer calls of its tools as tasks.

@@ -7,6 +7,7 @@ use unhang_jobs::{
 };
 
 use super::{
+    offers::promoting,
     servers::{TOOL, answered, ask, asked, fronted, known, raw},
     *,
 };
@@ -15,6 +16,7 @@ use crate::{
     tasks::{JobCapabilities, TaskAsked, TaskTold, TasksTold},
 };
 use unhang_background::{OpenInput, WhoIsAsked};
+use unhang_core::promotion::Promotion;
 use unhang_tools::{
     job_report::{JobReport, ReportReader, ToolNames, testing as samples},
     service::CallAnswer,
@@ -241,6 +243,45 @@ fn who_can_cope_with_tasks_gets_one_when_a_call_takes_too_long() {
     front.mcp_session.promoted(front.now, key, &job_report(), &mut front.effects);
     let result = front.received().remove(0)["result"].clone();
     assert_eq!((&result["resultType"], &result["taskId"]), (&json!("task"), &json!(ID)));
+}
+
+#[test]
+fn who_has_declared_tasks_gets_one_as_soon_as_the_server_has_one() {
+    let modern = modern(r#""name":"srv__now","arguments":{}"#);
+    for (promotion, params, are_of_windows, gets_a_task) in [
+        (Promotion::ByClock, &*modern, false, true),
+        (Promotion::Off, &modern, false, true),
+        (Promotion::ByClock, CALL, false, false),
+        (Promotion::Off, CALL, false, false),
+        (Promotion::ByClock, &modern, true, false),
+    ] {
+        let mut front = fronted(promoting(promotion, &[], &[TOOL]));
+        front.mcp_session.jobs = JobCapabilities { promotes: !are_of_windows, are_of_windows, ..BEHIND };
+        ask(&mut front, 1, "tools/call", params);
+        let (key, _) = asked(&mut front);
+        front.wait(Duration::from_millis(10));
+        front.mcp_session.task_begun(front.now, key, &mut front.effects);
+        if are_of_windows {
+            let told = front.received().remove(0);
+            assert_eq!(told["method"], "notifications/unhang/taskBegun", "the window makes the job");
+        }
+        if gets_a_task {
+            assert_eq!(promote(&mut front), key, "{promotion} {params}");
+        }
+        assert_eq!((front.actions(), front.received()), (vec![], vec![]), "{promotion} {params}");
+    }
+}
+
+#[test]
+fn no_call_becomes_a_task_of_the_server_after_the_end_of_stdin() {
+    let mut front = with_jobs();
+    let params = modern(r#""name":"srv__now","arguments":{}"#);
+    ask(&mut front, 1, "tools/call", &params);
+    let (key, _) = asked(&mut front);
+    front.mcp_session.client_end(front.now, &mut front.effects);
+    front.mcp_session.task_begun(front.now, key, &mut front.effects);
+    front.wait(seconds(1));
+    assert!(front.actions().is_empty(), "the job would end with the session");
 }
 
 /// What a client is answered to a request about a task, of which this is known.

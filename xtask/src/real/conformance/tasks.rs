@@ -16,7 +16,7 @@ use crate::run::{self, ProgramRun};
 use super::super::bench::{CaseContext, CaseFolder};
 use super::super::gateway::{self, GatewayEntry};
 
-/// The live ones but one; `tasks-status-notifications` skips itself.
+/// The live ones but one, which is for servers that have a task alone; `tasks-status-notifications` skips itself.
 const SCENARIOS: [&str; 8] = [
     "tasks-lifecycle",
     "tasks-capability-negotiation",
@@ -28,14 +28,13 @@ const SCENARIOS: [&str; 8] = [
     "tasks-mrtr-composition",
 ];
 
-/// The ninth: a tool that is nothing but a task is refused to whoever does not know tasks. Behind the gateway it is there for everybody, unless
-/// nothing is to become a job.
+/// The ninth: a tool that is nothing but a task is refused to whoever does not know tasks.
 const REQUIRED: &str = "tasks-required-task-error";
 
 /// The revision whose messages they send; they belong to none by themselves.
 const REVISION: &str = "2026-07-28";
 
-/// When calls become tasks.
+/// When calls of a server without tasks become tasks, so that they do so before the suite gives up.
 const SOON: &str = "limits = { promote-after = \"200ms\" }\n";
 
 /// Until the server of the zoo says where it is.
@@ -49,10 +48,10 @@ const SERVER: &str = "server";
 pub(crate) enum Giver {
     /// A server of the zoo over HTTP, without a gateway: what passes here has to pass through one.
     Server,
-    /// The gateway, for a server behind it that gives out tasks itself.
+    /// The gateway with default settings, for a server behind it that gives out tasks itself.
     Behind,
-    /// The same where nothing becomes a job, so that what the server says of tasks is the client's alone.
-    Untouched,
+    /// The same where no call becomes a job by the time that it takes.
+    Off,
     /// The gateway itself, for a server behind it that knows none and speaks these eras.
     Gateway { eras: &'static str },
 }
@@ -61,7 +60,7 @@ pub(crate) enum Giver {
 pub(crate) const ALL: [Giver; 5] = [
     Giver::Server,
     Giver::Behind,
-    Giver::Untouched,
+    Giver::Off,
     Giver::Gateway { eras: "dual" },
     Giver::Gateway { eras: "legacy" },
 ];
@@ -71,7 +70,7 @@ impl Giver {
         match self {
             Self::Server => "tasks/direct".to_owned(),
             Self::Behind => "tasks/gateway/tasks".to_owned(),
-            Self::Untouched => "tasks/gateway/untouched".to_owned(),
+            Self::Off => "tasks/gateway/off".to_owned(),
             Self::Gateway { eras } => format!("tasks/gateway/plain/{eras}"),
         }
     }
@@ -80,9 +79,8 @@ impl Giver {
     fn behind(self) -> Option<(Vec<&'static str>, &'static str)> {
         match self {
             Self::Server => None,
-            // Tools work for a second, and what they do in that time is to be a task's.
-            Self::Behind => Some((vec!["tasks-modern"], SOON)),
-            Self::Untouched => Some((vec!["tasks-modern"], "limits = { promote-after = \"off\" }\n")),
+            Self::Behind => Some((vec!["tasks-modern"], "")),
+            Self::Off => Some((vec!["tasks-modern"], "limits = { promote-after = \"off\" }\n")),
             Self::Gateway { eras } => {
                 let faulty_server = vec!["conformance-fixture", "--works", "yes", "--era", eras];
                 Some((faulty_server, SOON))
@@ -93,9 +91,8 @@ impl Giver {
     /// What has to pass.
     fn scenarios(self) -> Vec<&'static str> {
         match self {
-            Self::Server => SCENARIOS.into_iter().chain([REQUIRED]).collect(),
-            Self::Untouched => vec![REQUIRED],
-            Self::Behind | Self::Gateway { .. } => SCENARIOS.to_vec(),
+            Self::Server | Self::Behind | Self::Off => SCENARIOS.into_iter().chain([REQUIRED]).collect(),
+            Self::Gateway { .. } => SCENARIOS.to_vec(),
         }
     }
 }
