@@ -334,6 +334,8 @@ impl McpSession {
             wants_progress: token.is_some(),
             tool: (method == "tools/call").then_some(owner.name),
             may_wait: may_be_a_job || self.jobs.are_of_windows,
+            wants_task: may_be_a_job
+                && terms.promotion.promotion_reply == PromotionReply::Task(Dialect::Core),
             limit: terms.asked_limit.saturating_add(terms.waited),
             waited: terms.waited,
             asked_for,

@@ -244,7 +244,10 @@ impl<'a> Dispatch<'a> {
             TaskPoller::of(backend, &session, tool, params, &signed, asides.as_ref(), request.may_wait)
         });
         let mut poller = poller.map(|poller| poller.asked_in(request.session));
-        let as_task = poller.as_ref().and_then(|poller| poller.params(params));
+        let as_task = poller.as_mut().and_then(|poller| match request.wants_task {
+            true => poller.params(params).or_else(|| poller.declare(params)),
+            false => poller.params(params),
+        });
         let limit = request.limit;
         let call_limit =
             (request.method == "tools/call").then(|| CallLimit { limit, waited: self.since.elapsed() });
@@ -258,7 +261,7 @@ impl<'a> Dispatch<'a> {
             progress,
             asides,
             session: request.session,
-            signed,
+            signed: poller.as_ref().map_or(signed, TaskPoller::signed),
             headers,
         };
         let trial = backend.trial();

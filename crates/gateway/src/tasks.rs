@@ -2,15 +2,16 @@
 //! tasks or not.
 //!
 //! Theory of operation. A server of 2026-07-28 gives tasks to a caller that declares with the call that it copes with them. A client of this
-//! revision declares that itself, or gets the server's answer without a task. A client of the handshake era cannot declare it. If a tool
-//! needs tasks, the gateway repeats that client's call with the declaration. A server of 2025-11-25 has to be asked, and is, for tools that
-//! need tasks. Then the gateway looks at the task as often as the server wants. A question of the task is put as if the call had asked it.
-//! The outcome of the task is the answer to the call.
+//! revision declares that itself, or gets the server's answer without a task. A client of the handshake era cannot declare it. The gateway
+//! declares it for a client that has asked for a task. For others it repeats the call with the declaration if the tool needs tasks. A
+//! server of 2025-11-25 has to be asked, and is, for tools that need tasks. Then the gateway looks at the task as often as the server
+//! wants. A question of the task is put as if the call had asked it. The outcome of the task is the answer to the call.
 //!
 //! Invariants
 //!
 //! - A task whose call nobody waits for any more is cancelled, unless it was left to another process ([`super::task_news`]).
-//! - The gateway declares tasks for no client of 2026-07-28, and for another client only after the server has refused its call.
+//! - The gateway declares tasks for no client of 2026-07-28. It declares them for another client only if that client has asked for a task,
+//!   or the server has refused the call without.
 //! - A server is asked no more often than it says, within our own bounds, and no longer than its call may take.
 //! - A broken message of a server about a task becomes an error that says so.
 //! - A task that another process goes on with is not cancelled by our end. A task that we go on with for another process is given up only
@@ -187,8 +188,11 @@ impl TaskPoller {
         self.dialect == Dialect::Extension && tasks::are_required(error.code, data)
     }
 
-    /// Declares tasks for the caller from now on. Returns the params that do so, or `None` if the signature does.
+    /// Declares tasks for the caller from now on, if the server is stateless. Returns the params that do so, or `None` if the signature does.
     pub(super) fn declare(&mut self, params: &str) -> Option<String> {
+        if self.dialect == Dialect::Core {
+            return None;
+        }
         self.meta = self.meta.take().map(|meta| declared(&meta).unwrap_or(meta));
         match &self.signed {
             RequestSignature::By(signature) => {

@@ -27,9 +27,12 @@ fn statuses(client: &mut Client, server: &str, tool: &str) -> Vec<String> {
 fn a_server_that_gives_out_tasks_is_of_use_to_clients_that_know_nothing_of_them() {
     let sandbox = Sandbox::with_jobs();
     let mut client = both(&sandbox, "limits.promote-after = \"1s\"");
+    let result = client.result("new__slow_compute", json!({ "seconds": 0.2, "label": "a" }));
+    assert_eq!(result["content"][0]["text"], "computed a", "{result}");
+    assert!(statuses(&mut client, "new", "slow_compute").is_empty(), "its client has declared no tasks");
     for server in ["new", "old"] {
-        // Where the tool is nothing else, and where it is whatever its server wants.
-        let tool = if server == "new" { "slow_compute" } else { "batch_compute" };
+        // The tool is nothing but a task.
+        let tool = "batch_compute";
         let result = client.result(&format!("{server}__{tool}"), json!({ "seconds": 0.2, "label": "a" }));
         assert_eq!(result["content"][0]["text"], "computed a", "{result}");
         assert_eq!(result.get("_meta"), None, "its name for the task is for nobody else: {result}");

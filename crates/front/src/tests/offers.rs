@@ -19,7 +19,11 @@ fn alone() -> String {
 }
 
 /// Returns the knowledge about one server. The times say when calls become jobs: of all its tools, and of single ones.
-pub(super) fn promoting(promotion: Promotion, promotions: &[(&str, Promotion)], tools: &[&str]) -> KnownServers {
+pub(super) fn promoting(
+    promotion: Promotion,
+    promotions: &[(&str, Promotion)],
+    tools: &[&str],
+) -> KnownServers {
     let promotions = promotions.iter().map(|(tool, promotion)| ((*tool).to_owned(), *promotion)).collect();
     let timeouts = RequestTimeouts { promotion, promotions, ..RequestTimeouts::default() };
     KnownServers { timeouts: Arc::new([(0, timeouts)].into()), ..known(tools, true) }

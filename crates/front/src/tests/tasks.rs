@@ -56,7 +56,8 @@ fn one(report: JobReport, answer: Option<CallAnswer>) -> TasksTold {
 
 #[test]
 fn a_client_asks_again_after_a_quarter_of_the_time_so_far() {
-    for (elapsed, expect) in [(0.0, 250), (1.0, 250), (4.0, 1000), (8.0, 2000), (3600.0, 2000), (f64::MAX, 2000)]
+    for (elapsed, expect) in
+        [(0.0, 250), (1.0, 250), (4.0, 1000), (8.0, 2000), (3600.0, 2000), (f64::MAX, 2000)]
     {
         let job = JobReport { elapsed_time_seconds: elapsed, ..in_state(JobState::Running) };
         let told = told(&mut with_jobs(), 1, "tasks/get", &about(), &one(job, None));
