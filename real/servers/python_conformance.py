@@ -15,6 +15,7 @@ import warnings
 from typing import Annotated, Literal
 
 from mcp.server.mcpserver import Context, MCPServer, RequestStateSecurity
+from mcp.server.mcpserver.exceptions import ToolError
 from mcp.server.mcpserver.prompts.base import Prompt, UserMessage
 from mcp.server.streamable_http import EventMessage, EventStore
 from mcp.shared.exceptions import MCPDeprecationWarning, MCPError
@@ -50,6 +51,10 @@ WAV = "UklGRiYAAABXQVZFZm10IBAAAAABAAEAQB8AAAB9AAACABAAZGF0YQIAAAA="
 # The time between two reports of a tool, and how soon a client comes back after its stream was closed, in seconds.
 STEP = 0.05
 RECONNECTION = 0.1
+# What is there after every other change.
+CHANGING_TOOL = "test_changing_tool"
+CHANGING_PROMPT = "test_changing_prompt"
+CHANGING = "Comes and goes with every change."
 
 server = MCPServer(
     "python-conformance",
@@ -130,7 +135,7 @@ def test_multiple_content_types() -> list[TextContent | ImageContent | EmbeddedR
 @server.tool()
 def test_error_handling() -> str:
     """Fails."""
-    raise ValueError("This tool intentionally returns an error for testing")
+    raise ToolError("This tool intentionally returns an error for testing")
 
 
 @server.tool()
@@ -216,6 +221,7 @@ async def test_tool_with_progress(context: Context) -> str:
 @server.tool()
 async def test_reconnection(context: Context) -> str:
     """Closes the stream of its call before it answers."""
+    await context.info("The stream of this call is about to be closed")
     await context.close_sse_stream()
     await asyncio.sleep(2 * RECONNECTION)
     return "The client came back for this"
@@ -223,9 +229,11 @@ async def test_reconnection(context: Context) -> str:
 
 @server.tool()
 async def test_trigger_tool_change(context: Context) -> str:
-    """Adds a tool for a moment, and announces that."""
-    server.add_tool(lambda: "here", name="test_changing_tool")
-    server.remove_tool("test_changing_tool")
+    """Adds a tool or removes it, and announces that."""
+    if any(tool.name == CHANGING_TOOL for tool in await server.list_tools()):
+        server.remove_tool(CHANGING_TOOL)
+    else:
+        server.add_tool(lambda: "here", name=CHANGING_TOOL, description=CHANGING)
     await context.notify_tools_changed()
     if has_handshake(context):
         await context.session.send_tool_list_changed()
@@ -234,9 +242,11 @@ async def test_trigger_tool_change(context: Context) -> str:
 
 @server.tool()
 async def test_trigger_prompt_change(context: Context) -> str:
-    """Announces other prompts."""
-    server.add_prompt(Prompt.from_function(lambda: "here", name="test_changing_prompt"))
-    server.remove_prompt("test_changing_prompt")
+    """Adds a prompt or removes it, and announces that."""
+    if any(prompt.name == CHANGING_PROMPT for prompt in await server.list_prompts()):
+        server.remove_prompt(CHANGING_PROMPT)
+    else:
+        server.add_prompt(Prompt.from_function(lambda: "here", name=CHANGING_PROMPT, description=CHANGING))
     await context.notify_prompts_changed()
     if has_handshake(context):
         await context.session.send_prompt_list_changed()
@@ -401,6 +411,14 @@ async def test_input_required_result_request_state(context: Context) -> str | In
 async def test_input_required_result_tampered_state(context: Context) -> str | InputRequiredResult:
     """Asks, and wants its state back unchanged."""
     return confirmed(context)
+
+
+@server.tool()
+async def confirm_delete(filename: str, context: Context) -> str | InputRequiredResult:
+    """Asks before it would delete a file: the scenarios for tasks call it as a tool that asks."""
+    if answers(context, "confirm") is None:
+        return InputRequiredResult(input_requests={"confirm": elicit(f"Delete {filename}?", "confirm", "boolean")})
+    return f"{filename} stays where it is"
 
 
 @server.tool()

@@ -2,10 +2,14 @@
 //
 // `ask` and `sample` send a request in the middle of the call, which the SDK allows up to 2025-11-25. `resolve` returns what it needs, and
 // the SDK asks in the way of the client's revision.
+//
+// Usage: node typescript_asks.mjs [PORT]. With a port it serves HTTP, otherwise stdio.
 
 import { McpServer, acceptedContent, inputRequired } from '@modelcontextprotocol/server';
 import { serveStdio } from '@modelcontextprotocol/server/stdio';
 import { z } from 'zod';
+
+import { serveHttp } from './typescript_http.mjs';
 
 const NAME = z.object({ name: z.string() });
 const REQUESTED = { type: 'object', properties: { name: { type: 'string' } }, required: ['name'] };
@@ -38,4 +42,9 @@ function asking() {
     return server;
 }
 
-serveStdio(asking);
+const port = process.argv[2];
+if (port === undefined) {
+    serveStdio(asking);
+} else {
+    serveHttp(asking, port);
+}

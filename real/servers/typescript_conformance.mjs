@@ -64,6 +64,11 @@ class StoredEvents {
     }
 }
 
+// What is there after every other change, and where each server has it. The SDK makes a server for each session, and one for each request of
+// 2026-07-28.
+const isThere = { tool: false, prompt: false };
+const changing = new WeakMap();
+
 const text = content => ({ type: 'text', text: content });
 const image = { type: 'image', data: PNG, mimeType: 'image/png' };
 const embedded = (uri, mimeType, content) => ({ type: 'resource', resource: { uri, mimeType, text: content } });
@@ -167,18 +172,35 @@ function offerReports(server) {
     });
     const reconnecting = { description: 'Closes the stream of its call before it answers.' };
     server.registerTool('test_reconnection', reconnecting, async context => {
+        await context.mcpReq.log('info', 'The stream of this call is about to be closed');
         context.http?.closeSSE?.();
         await pause(2 * RECONNECTION);
         return said('The client came back for this');
     });
-    server.registerTool('test_trigger_tool_change', { description: 'Announces other tools.' }, async () => {
-        await changes.toolsChanged();
-        return said('The tools have changed');
-    });
-    server.registerTool('test_trigger_prompt_change', { description: 'Announces other prompts.' }, async () => {
-        await changes.promptsChanged();
-        return said('The prompts have changed');
-    });
+    for (const kind of ['tool', 'prompt']) {
+        server.registerTool(`test_trigger_${kind}_change`, { description: `Adds a ${kind} or removes it.` }, () => {
+            change(kind);
+            return said(`The ${kind}s have changed`);
+        });
+    }
+}
+
+function offerChanges(server) {
+    const description = 'Comes and goes with every change.';
+    const tool = server.registerTool('test_changing_tool', { description }, () => said('here'));
+    const prompt = server.registerPrompt('test_changing_prompt', { description }, () => user(text('here')));
+    tool.update({ enabled: isThere.tool });
+    prompt.update({ enabled: isThere.prompt });
+    changing.set(server, { tool, prompt });
+}
+
+// In a session the SDK announces a change by itself.
+function change(kind) {
+    isThere[kind] = !isThere[kind];
+    for (const server of served.servers()) {
+        changing.get(server)[kind].update({ enabled: isThere[kind] });
+    }
+    served.notify[`${kind}sChanged`]();
 }
 
 const form = properties => ({ type: 'object', properties, required: Object.keys(properties) });
@@ -243,8 +265,12 @@ function answers(context, questions) {
     return given.every(isAnswered) ? given : undefined;
 }
 
+const CONFIRM = { confirm: elicit('Please confirm', { ok: { type: 'boolean' } }) };
+
 // What each tool with one question asks, and what it says of the answer.
 const ONE_QUESTION = {
+    // The scenarios for tasks call it as a tool that asks.
+    confirm_delete: [CONFIRM, () => 'The file stays where it is'],
     test_input_required_result_elicitation: [{ user_name: yourName() }, ([name]) => `Hello, ${name.content.name}!`],
     test_streaming_elicitation: [{ user_name: yourName() }, ([name]) => `Hello, ${name.content.name}!`],
     test_input_required_result_sampling: [
@@ -258,7 +284,6 @@ const ONE_QUESTION = {
     // The SDK refuses to ask a client for what it has not declared.
     test_missing_capability: [{ pong: sample('Say pong', 16) }, () => 'The client samples']
 };
-const CONFIRM = { confirm: elicit('Please confirm', { ok: { type: 'boolean' } }) };
 const THREE = { user_name: yourName(), greeting: sample('Generate a greeting', 50), client_roots: inputRequired.listRoots() };
 // What each tool asks that wants its state back.
 const WITH_STATE = {
@@ -364,10 +389,10 @@ function offerListings(server) {
 function offering() {
     const options = { capabilities: CAPABILITIES, requestState: { verify: states.verify } };
     const server = new McpServer({ name: 'typescript-conformance', version: '1' }, options);
-    for (const offer of [offerAnswers, offerReports, offerQuestions, offerRounds, offerListings]) {
+    for (const offer of [offerAnswers, offerReports, offerChanges, offerQuestions, offerRounds, offerListings]) {
         offer(server);
     }
     return server;
 }
 
-const changes = serveHttp(offering, process.argv[2], { eventStore: new StoredEvents(), retryInterval: RECONNECTION });
+const served = serveHttp(offering, process.argv[2], { eventStore: new StoredEvents(), retryInterval: RECONNECTION });

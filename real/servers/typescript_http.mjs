@@ -16,7 +16,8 @@ import {
     originValidationResponse
 } from '@modelcontextprotocol/server';
 
-// Serves what `create` makes, and returns what announces changes to every client. `options` are options of the transports of sessions.
+// Serves what `create` makes. Returns what announces changes to clients of 2026-07-28, and the servers of all sessions. `options` are options
+// of the transports of sessions.
 export function serveHttp(create, port, options = {}) {
     const sessions = new Map();
     const modern = createMcpHandler(create, { legacy: 'reject' });
@@ -60,15 +61,5 @@ export function serveHttp(create, port, options = {}) {
     }
 
     serve({ fetch: answer, hostname: '127.0.0.1', port: Number(port) });
-    const inEverySession = announce => Promise.all([...sessions.values()].map(({ server }) => announce(server)));
-    return {
-        toolsChanged() {
-            modern.notify.toolsChanged();
-            return inEverySession(server => server.sendToolListChanged());
-        },
-        promptsChanged() {
-            modern.notify.promptsChanged();
-            return inEverySession(server => server.sendPromptListChanged());
-        }
-    };
+    return { notify: modern.notify, servers: () => [...sessions.values()].map(({ server }) => server) };
 }
