@@ -30,6 +30,7 @@ mod install;
 mod observed;
 mod scenario;
 mod sdk_client;
+mod server_script;
 mod servers;
 
 use std::num::NonZero;

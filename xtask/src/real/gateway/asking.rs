@@ -9,30 +9,21 @@
 //! - A client with a handshake is asked by every tool, and a client of 2026-07-28 by the tool that asks in the way of the revision.
 
 use std::ffi::OsString;
-use std::fs;
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
-use std::os::unix::fs::symlink;
-use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::clock;
 use crate::failure::ChoreFailure;
 use crate::run;
 
 use super::super::bench::{CaseContext, CaseFolder};
 use super::super::sdk_client::{ClientTransport, Language, SdkEra, Walk};
+use super::super::server_script::ServerScript;
 use super::{Gateway, GatewayEntry, configure, serve};
 
 /// The tool that asks in the way of the client's revision.
 const RESOLVE: &str = "resolve";
 /// Each tool, and a text of its answer to a client that was asked.
 const TOOLS: [(&str, &str); 3] = [("ask", "hello Ada"), ("sample", "sampled by the"), (RESOLVE, "hello Ada")];
-/// The server in TypeScript, and the folder in which Node.js finds its packages.
-const TYPESCRIPT: &str = "typescript_asks.mjs";
-const PACKAGES: &str = "node_modules";
-/// Until a server over HTTP takes connections.
-const START_LIMIT: Duration = Duration::from_secs(20);
 
 /// A server that asks, and how the gateway reaches it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,35 +31,26 @@ pub(crate) enum AskingServer {
     PythonStdio,
     PythonHttp,
     TypescriptStdio,
+    TypescriptHttp,
 }
 
 impl AskingServer {
-    pub(crate) const ALL: [Self; 3] = [Self::PythonStdio, Self::PythonHttp, Self::TypescriptStdio];
+    pub(crate) const ALL: [Self; 4] =
+        [Self::PythonStdio, Self::PythonHttp, Self::TypescriptStdio, Self::TypescriptHttp];
 
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::PythonStdio => "python-stdio",
             Self::PythonHttp => "python-http",
             Self::TypescriptStdio => "typescript-stdio",
+            Self::TypescriptHttp => "typescript-http",
         }
     }
 
-    /// Returns the command that starts it.
-    fn command(self, bench: &CaseContext, case_folder: &CaseFolder) -> Result<Vec<OsString>, ChoreFailure> {
+    fn script(self) -> ServerScript {
         match self {
-            Self::PythonStdio | Self::PythonHttp => {
-                let script = bench.source("servers/python_asks.py");
-                Ok(vec![bench.installed.python("python").into(), script.into()])
-            }
-            Self::TypescriptStdio => {
-                // Node.js looks for packages beside the script.
-                let (script, packages) = (case_folder.path(TYPESCRIPT), case_folder.path(PACKAGES));
-                let installed = bench.installed.node_folder().join(PACKAGES);
-                fs::copy(bench.source("servers").join(TYPESCRIPT), &script)
-                    .and_then(|_| symlink(installed, packages))
-                    .map_err(|error| ChoreFailure::io(script.display(), &error))?;
-                Ok(vec!["node".into(), script.into()])
-            }
+            Self::PythonStdio | Self::PythonHttp => ServerScript::Python("python_asks.py"),
+            Self::TypescriptStdio | Self::TypescriptHttp => ServerScript::Typescript("typescript_asks.mjs"),
         }
     }
 }
@@ -80,34 +62,18 @@ pub(crate) fn check(
     language: Language,
     server: AskingServer,
 ) -> Result<(), ChoreFailure> {
-    let command = server.command(bench, case_folder)?;
-    if server != AskingServer::PythonHttp {
-        return compare(bench, case_folder, language, ClientTransport::Command(&command));
-    }
-    // The server is a case of its own: it outlives each gateway.
-    let own = bench.case_folder(&format!("asking-{}-server-{}", server.name(), language.name()))?;
-    let port = free_port()?;
-    let [program, arguments @ ..] = &command[..] else { return Ok(()) };
-    let task = own.task(program.as_ref(), &own.work(), "server");
-    let running = run::start(task.arguments(arguments).arguments([port.to_string()]))?;
-    let has_come_up = || TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_ok();
-    let outcome = match clock::wait_until(START_LIMIT, has_come_up) {
-        true => {
-            let url = format!("http://127.0.0.1:{port}/mcp");
-            compare(bench, case_folder, language, ClientTransport::Url(&url))
+    match server {
+        AskingServer::PythonStdio | AskingServer::TypescriptStdio => {
+            let command = server.script().command(bench, case_folder)?;
+            compare(bench, case_folder, language, ClientTransport::Command(&command))
         }
-        false => Err(ChoreFailure::new("the server did not come up").with_output(own.path("server.log"))),
-    };
-    running.ask_to_end();
-    let ended = own.finish_in_any_way(&running);
-    outcome.and(ended.map(drop))
-}
-
-/// Returns a port that was free a moment ago.
-fn free_port() -> Result<u16, ChoreFailure> {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0));
-    let address = listener.and_then(|listener| listener.local_addr());
-    address.map(|address| address.port()).map_err(|error| ChoreFailure::io("a free port", &error))
+        AskingServer::PythonHttp | AskingServer::TypescriptHttp => {
+            let own = format!("asking-{}-server-{}", server.name(), language.name());
+            server.script().over_http(bench, &own, |url| {
+                compare(bench, case_folder, language, ClientTransport::Url(url))
+            })
+        }
+    }
 }
 
 fn compare(
