@@ -5,6 +5,7 @@
 //! - A scenario counts as passed only where the suite's own summary names it so; fewer than were ever required is a failure.
 //! - The gateway is judged with a server behind it that speaks stdio, and has what the suite calls.
 
+pub(crate) mod compared;
 pub(crate) mod tasks;
 
 use std::ffi::OsStr;
@@ -15,6 +16,9 @@ use crate::run::{self, ProgramRun};
 
 use super::bench::{CaseContext, CaseFolder};
 use super::gateway::{self, GatewayEntry};
+
+/// The file with the summary of the suite, and the folder with its results.
+const FILES: (&str, &str) = ("summary", "results");
 
 /// What the suite is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,7 +68,8 @@ pub(crate) fn check(
     match requirements.side {
         Side::Client => {
             let client = format!("'{}' conformance-client", bench.binary().display());
-            case_folder.run(suite(bench, case_folder, requirements, ["client", "--command", &client]))?;
+            let whom = ["client", "--command", &client];
+            case_folder.run(suite(bench, case_folder, requirements.revision, whom, FILES))?;
         }
         Side::Server { eras } => {
             let command = [bench.lab().as_os_str(), "zoo".as_ref(), "conformance-fixture".as_ref()];
@@ -79,30 +84,32 @@ pub(crate) fn check(
             };
             gateway::serve(bench, case_folder, &[fixture], |gateway| {
                 // What is left of it is looked for when the gateway has ended.
-                run::start(suite(bench, case_folder, requirements, ["server", "--url", &gateway.url]))?.wait()
+                let whom = ["server", "--url", &gateway.url];
+                run::start(suite(bench, case_folder, requirements.revision, whom, FILES))?.wait()
             })?;
         }
     }
     judge(case_folder, requirements)
 }
 
-/// The suite with one set; its last words are the summary.
+/// The suite with one set. Its last words are the summary, and it writes down its results in a folder.
 fn suite(
     bench: &CaseContext,
     case_folder: &CaseFolder,
-    requirements: Requirements,
+    revision: &str,
     whom: [&str; 3],
+    (summary, results): (&str, &str),
 ) -> ProgramRun {
     case_folder
-        .task(&bench.installed.recent_node(), &case_folder.work(), "summary")
+        .task(&bench.installed.recent_node(), &case_folder.work(), summary)
         .arguments([bench.installed.package("conformance/dist/index.js")])
         .arguments(whom)
-        .arguments(["--requirements", requirements.revision, "--output-dir", "results"])
+        .arguments(["--requirements", revision, "--output-dir", results])
 }
 
 /// Compares what passed with what is required.
 fn judge(case_folder: &CaseFolder, requirements: Requirements) -> Result<(), ChoreFailure> {
-    let summary = case_folder.path("summary");
+    let summary = case_folder.path(FILES.0);
     let text = fs::read_to_string(&summary).map_err(|error| ChoreFailure::io(summary.display(), &error))?;
     let passed = passed(&text);
     if passed.len() >= requirements.required {

@@ -64,6 +64,7 @@ enum RealCaseKind {
     GuardKilled,
     Conformance(conformance::Requirements),
     ConformanceTasks(conformance::tasks::Giver),
+    ConformanceCompared(conformance::compared::ComparedServer),
     GatewayAsking(Language, gateway::asking::AskingServer),
     GatewayDirect(Language),
     GatewaySix(Language),
@@ -132,6 +133,7 @@ fn cases() -> Vec<RealCase> {
         cases.push(RealCase { name, kind: RealCaseKind::Conformance(requirements) });
     }
     cases.extend(conformance::tasks::ALL.map(RealCase::of_tasks));
+    cases.extend(conformance::compared::ALL.map(RealCase::of_comparison));
     for language in [Language::Python, Language::TypescriptSdk, Language::Typescript] {
         let name = |what: &str| format!("gateway/{what}/{}", language.name());
         cases.push(RealCase { name: name("direct"), kind: RealCaseKind::GatewayDirect(language) });
@@ -184,6 +186,11 @@ impl RealCase {
         Self { name: format!("conformance/{}", giver.name()), kind: RealCaseKind::ConformanceTasks(giver) }
     }
 
+    fn of_comparison(compared: conformance::compared::ComparedServer) -> Self {
+        let name = format!("conformance/{}", compared.name());
+        Self { name, kind: RealCaseKind::ConformanceCompared(compared) }
+    }
+
     fn check(&self, bench: &CaseContext) -> Result<(), ChoreFailure> {
         let case_folder = bench.case_folder(&self.name)?;
         match &self.kind {
@@ -195,6 +202,9 @@ impl RealCase {
             RealCaseKind::GuardKilled => guard_killed::check(bench, &case_folder),
             RealCaseKind::Conformance(requirements) => conformance::check(bench, &case_folder, *requirements),
             RealCaseKind::ConformanceTasks(giver) => conformance::tasks::check(bench, &case_folder, *giver),
+            RealCaseKind::ConformanceCompared(compared) => {
+                conformance::compared::check(bench, &case_folder, *compared)
+            }
             RealCaseKind::GatewayDirect(language) => gateway::direct::check(bench, &case_folder, *language),
             RealCaseKind::GatewayAsking(language, server) => {
                 gateway::asking::check(bench, &case_folder, *language, *server)
