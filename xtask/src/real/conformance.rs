@@ -3,7 +3,7 @@
 //! # Invariants
 //!
 //! - A scenario counts as passed only where the suite's own summary names it so; fewer than were ever required is a failure.
-//! - The gateway is judged with a server behind it that speaks stdio, and has what the suite calls.
+//! - The gateway is judged with a server behind it that speaks stdio, and has what the suite calls. In [`compared`] the servers speak HTTP.
 
 pub(crate) mod compared;
 pub(crate) mod tasks;

@@ -10,7 +10,8 @@
 //!
 //! One case more lets `unhang doctor` examine five of the servers, and compares its report with what is known of them.
 //! The official conformance suite examines our client, and the gateway in front of a server of the zoo. Its scenarios for tasks examine
-//! a server of the zoo, and the gateway in front of several.
+//! a server of the zoo, and the gateway in front of several. It also examines servers that are written with the official SDKs, directly and
+//! through the gateway, and a case compares both runs check by check.
 //!
 //! A gateway answers for its servers and is no pipe, so its cases compare what clients got: directly and through it, or with what the
 //! scenarios expect ([`gateway`]).
