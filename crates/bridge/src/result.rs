@@ -16,13 +16,16 @@ pub const RESULT_TYPE: &str = "resultType";
 pub(crate) const SERVER_INFO: &str = "io.modelcontextprotocol/serverInfo";
 
 /// Requests whose results say how long they may be cached.
-const CACHEABLE: [&str; 6] = [
+const CACHEABLE: [&str; 8] = [
     "server/discover",
     "tools/list",
     "prompts/list",
     "resources/list",
     "resources/templates/list",
     "resources/read",
+    // SEP-2640
+    "skills/list",
+    "skills/get",
 ];
 
 /// The kind of a modern server's result.

@@ -121,6 +121,10 @@ pub const LIST_PAGES: usize = 1000;
 pub const INPUT_ROUNDS: usize = 10;
 /// The most subscriptions that are replayed after a restart.
 pub const MAX_SUBSCRIPTIONS: usize = 1000;
+/// The most extensions of clients that the gateway declares to servers.
+pub const CLIENT_EXTENSIONS: usize = 16;
+/// The largest settings of such an extension, in bytes of JSON.
+pub const CLIENT_EXTENSION_BYTES: usize = 4 << 10;
 /// The longest answer of a tool of ours, in characters: clients cut or refuse longer ones (design 7).
 pub const ANSWER_CHARACTERS: usize = 25_000;
 /// The size of a tool's arguments, in bytes of JSON, from which they are checked beside the event loop. So a check that takes long delays

@@ -118,8 +118,13 @@ pub enum SessionAction {
     },
     /// Stop watching the resource.
     Unwatch(Resource),
-    /// Tell the servers the era of the client.
-    ClientSpeaks(Era),
+    /// Tell the servers of the client.
+    ClientSpeaks {
+        /// The era of the client.
+        era: Era,
+        /// The client's capabilities, as JSON.
+        capabilities: Box<str>,
+    },
     /// Have servers log from this level on.
     Log(Level),
     /// Pass on the reply to a question that a server has asked.

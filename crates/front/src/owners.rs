@@ -73,6 +73,8 @@ impl<'a> RequestedItem<'a> {
             "tools/call" => ("tools/call", "name", None),
             "prompts/get" => ("prompts/get", "name", None),
             "resources/read" => ("resources/read", "uri", None),
+            "resources/directory/read" => ("resources/directory/read", "uri", None),
+            "skills/get" => ("skills/get", "uri", None),
             SUBSCRIBE => (SUBSCRIBE, "uri", None),
             UNSUBSCRIBE => (UNSUBSCRIBE, "uri", None),
             "completion/complete" => {
@@ -131,6 +133,10 @@ pub(super) fn subject(known: &KnownServers, request: &ClientRequest<'_>) -> Resu
             (_, "name") => NotAsked::Told(missing(known, "prompt", &about).unwrap_or_else(|| {
                 no_such("prompt", "prompts/list names all prompts", &about, catalog.prompt_names())
             })),
+            ("skills/get", _) => told(
+                format!("there is no skill `{}`", shortened(&about, MOST_ECHOED)),
+                "skills/list names the skills that servers list",
+            ),
             _ => told(
                 format!("there is no resource or template `{}`", shortened(&about, MOST_ECHOED)),
                 "resources/templates/list names the templates",

@@ -20,7 +20,8 @@ use super::{
     answers::NAME,
     call_terms::{CallTerms, CallTiming},
     client_request::{
-        CLIENT_CAPABILITIES, ClientRequest, MOST_ECHOED, capabilities, declares_capabilities, invalid_params,
+        CLIENT_CAPABILITIES, ClientRequest, MOST_ECHOED, capabilities, declares_capabilities, declares_views,
+        invalid_params,
     },
     effects::{CallKey, LineTarget, SessionAction, SessionEffects},
     followed::tasks_wanted,
@@ -121,7 +122,8 @@ impl McpSession {
         self.client.shake_hands(revision, request, name);
         let (session, client) = (self.answers.session_name(), self.answers.client_name());
         tracing::info!(session, client, "a session of revision {} begins", revision.name());
-        self.actions.push_back(SessionAction::ClientSpeaks(Era::Legacy));
+        let capabilities = self.client.capabilities_of_session().unwrap_or("{}").into();
+        self.actions.push_back(SessionAction::ClientSpeaks { era: Era::Legacy, capabilities });
         let result = self.session_catalog.handshake(revision, self.jobs);
         self.answers.answer(&request.id, revision, request.route, result, effects);
     }
@@ -141,7 +143,8 @@ impl McpSession {
         }
         // A client that only probes may go on with a handshake.
         if request.method != "server/discover" && self.client.begins_without_handshake() {
-            self.actions.push_back(SessionAction::ClientSpeaks(Era::Modern));
+            let capabilities = request.params.and_then(capabilities).map_or("{}", Json::get).into();
+            self.actions.push_back(SessionAction::ClientSpeaks { era: Era::Modern, capabilities });
         }
         self.dispatch(request, revision, effects);
     }
@@ -179,6 +182,12 @@ impl McpSession {
                 self.list(request, ServerList::ResourceTemplates, revision, effects);
             }
             "prompts/get" | "resources/read" | "completion/complete" if has_servers => {
+                self.ask(request, revision, effects);
+            }
+            "skills/list" if self.session_catalog.has_skills() => {
+                self.list(request, ServerList::Skills, revision, effects);
+            }
+            "skills/get" | "resources/directory/read" if self.session_catalog.has_skills() => {
                 self.ask(request, revision, effects);
             }
             method if self.jobs.answer_tasks(method, revision) => self.task(request, revision, effects),
@@ -230,6 +239,11 @@ impl McpSession {
         let awaited = (self.calls.new_key(), Awaited::List(list));
         let mut call = SessionCall::new(awaited, (revision, request.route), self.now, LIST_PATIENCE);
         call.promotion.promotion_reply = self.jobs.promotion_reply(request, revision);
+        let said = request.params.filter(|_| revision.is_stateless()).and_then(capabilities);
+        call.shows_views = match said {
+            Some(said) => declares_views(said),
+            None => self.client.shows_views(),
+        };
         if self.session_catalog.has_lists() {
             return self.answer_list(&request.id, list, &call, effects);
         }

@@ -74,6 +74,8 @@ pub(super) struct SessionCall {
     pub not_promoted: Option<Box<str>>,
     /// The heartbeats to its client while nothing else comes, if the client wants progress.
     pub heartbeat: Option<Box<Heartbeat>>,
+    /// Whether its client shows views (MCP Apps), if it asks for a list.
+    pub shows_views: bool,
 }
 
 impl SessionCall {
@@ -99,6 +101,7 @@ impl SessionCall {
             server_outlasts_client: false,
             not_promoted: None,
             heartbeat,
+            shows_views: false,
         }
     }
 }

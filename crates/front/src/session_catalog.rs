@@ -14,7 +14,7 @@ use std::{borrow::Cow, sync::Arc, time::Duration};
 use serde_json::{Map, Value, json};
 use unhang_bridge::{
     Splice,
-    tasks::{Support, with_task_support},
+    tasks::{self, Support, with_task_support},
 };
 use unhang_wire::{Json, text_member};
 
@@ -27,9 +27,13 @@ use super::{
     tasks::JobCapabilities,
 };
 use unhang_core::{
-    config::LIST_LIFE, fault::FaultKind, promotion::Promotion, refusal::ErrorReport, revision::Revision,
+    config::LIST_LIFE, fault::FaultKind, list::SKILLS, promotion::Promotion, refusal::ErrorReport,
+    revision::Revision,
 };
-use unhang_gateway::{KnownServers, RequestTimeouts};
+use unhang_gateway::{
+    KnownServers, RequestTimeouts,
+    route::{apps::is_for_views_alone, extensions::have_tasks},
+};
 use unhang_jobs::large_numbers;
 use unhang_tools::{Definition, ToolListing, handed_over_schema};
 use unhang_upstream::client::ServerList;
@@ -125,17 +129,30 @@ impl SessionCatalog {
         if self.has_tasks(jobs) {
             jobs.offer_tasks(revision, &mut capabilities);
         }
+        let extensions = self.servers.iter().flat_map(|known| known.catalog.extensions());
+        for (name, settings) in extensions.filter(|(name, _)| *name != tasks::EXTENSION) {
+            capabilities["extensions"][name] = settings.clone();
+        }
         result.insert("capabilities".to_owned(), capabilities);
         if let Some(instructions) = &self.instructions {
             result.insert("instructions".to_owned(), (&**instructions).into());
         }
     }
 
-    /// Returns whether a task can exist here: a tool of unhang itself that is a job, or a call of a server's tool.
+    /// Returns whether a server offers skills (SEP-2640).
+    pub(super) fn has_skills(&self) -> bool {
+        self.servers.as_ref().is_some_and(|known| known.catalog.extensions().contains_key(SKILLS))
+    }
+
+    /// Returns whether a task can exist here: a tool of unhang itself that is a job, a call of a server's tool, or a task of a server.
     fn has_tasks(&self, jobs: JobCapabilities) -> bool {
         let timeouts = self.servers.iter().flat_map(|known| known.timeouts.values());
         let promotes = || jobs.promotes && timeouts.into_iter().any(RequestTimeouts::promotes);
-        jobs.are_there && (self.tools.iter().any(|tool| tool.is_job) || promotes())
+        let passes_on = || {
+            let has_tasks = |known: &KnownServers| have_tasks(known.catalog.extensions());
+            (jobs.promotes || jobs.are_of_windows) && self.servers.as_ref().is_some_and(has_tasks)
+        };
+        jobs.are_there && (self.tools.iter().any(|tool| tool.is_job) || promotes() || passes_on())
     }
 
     /// Makes the error for a method that is not offered.
@@ -186,6 +203,10 @@ impl SessionCatalog {
             }
             _ => Cow::Borrowed(others),
         };
+        let hides_some = list == ServerList::Tools
+            && !call.shows_views
+            && known.is_some_and(|known| known.catalog.has_tools_for_views_alone());
+        let others = if hides_some { without_tools_for_views(&others).into() } else { others };
         let others = others.strip_prefix('[').and_then(|others| others.strip_suffix(']'));
         items.extend(others.filter(|others| !others.is_empty()).map(str::to_owned));
         items.extend(own(ToolListing::Last));
@@ -266,6 +287,15 @@ impl SessionCatalog {
         };
         Ok((name, arguments))
     }
+}
+
+/// Returns a list of tools without those that are for views alone (MCP Apps), which a model is not to call.
+fn without_tools_for_views(list: &str) -> String {
+    let mut kept = Vec::new();
+    if let Some(list) = Json::new(list.as_bytes()) {
+        list.each_element(|tool| kept.extend((!is_for_views_alone(tool)).then(|| tool.get())));
+    }
+    format!("[{}]", kept.join(","))
 }
 
 /// Makes the members that let a client of a stateless revision cache a result.

@@ -11,7 +11,7 @@ use unhang_bridge::{
 use unhang_wire::{self as wire, Json};
 
 use super::{
-    client_request::{ClientRequest, MOST_ECHOED},
+    client_request::{ClientRequest, MOST_ECHOED, declares_views},
     promotion::PromotionReply,
     questions::AskedParams,
     session_calls::SessionCall,
@@ -78,6 +78,17 @@ impl SessionProfile {
     /// Returns the client's data for a server, for a request of this revision. Returns `None` if the request stands alone.
     pub(super) fn signature_for(&self, revision: Revision) -> Option<Arc<Signature>> {
         self.signature.clone().filter(|_| !revision.is_stateless())
+    }
+
+    /// Returns the client's capabilities from the handshake, as JSON.
+    pub(super) fn capabilities_of_session(&self) -> Option<&str> {
+        self.signature.as_ref().map(|signature| signature.client_capabilities.as_str())
+    }
+
+    /// Returns whether the client has said in the handshake that it shows views.
+    pub(super) fn shows_views(&self) -> bool {
+        let capabilities = self.capabilities_of_session().and_then(|said| Json::new(said.as_bytes()));
+        capabilities.is_some_and(declares_views)
     }
 
     /// Notes the lowest level of log messages that the client wants.

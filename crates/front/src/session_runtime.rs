@@ -216,9 +216,9 @@ impl SessionRuntime {
                     self.ask(key, asked, cancellation, promote);
                 }
                 SessionAction::Watch { key, resource, limit } => self.watch(key, resource, limit),
-                SessionAction::ClientSpeaks(era) => {
+                SessionAction::ClientSpeaks { era, capabilities } => {
                     if let Some(servers) = &self.servers {
-                        servers.client_speaks(era);
+                        servers.client_speaks(era, &capabilities);
                     }
                 }
                 SessionAction::Log(level) => {

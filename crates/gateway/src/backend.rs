@@ -187,7 +187,7 @@ impl Backend {
             BackendKind::Counterpart(era) => (Some(era), None),
             BackendKind::Own(era, own) => (Some(era), Some(own)),
         };
-        let eras = BackendEras::new(&entry, greeting, open_sessions);
+        let eras = BackendEras::new(&entry, greeting, Arc::clone(&open_sessions));
         let Inherited { offered, recalled, metrics, record } = inherited;
         let entry = Arc::new(entry);
         let timeouts = RequestTimeouts::from(&*entry);
@@ -200,6 +200,7 @@ impl Backend {
             question_limit,
             updates,
             Arc::clone(&record),
+            Arc::clone(&open_sessions),
         ));
         let (spec, limits) = effective_spec(&entry.spec, Arc::clone(&listener), timeouts.longest_call());
         let mixed = |seed: u64, byte: u8| seed.wrapping_mul(31).wrapping_add(byte.into());

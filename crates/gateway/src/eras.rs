@@ -32,18 +32,23 @@ use std::{
     time::Duration,
 };
 
+use serde_json::{Map, Value};
 use tokio::{
     sync::watch,
     task::JoinSet,
     time::{Instant, timeout},
 };
-use unhang_bridge::Era;
+use unhang_bridge::{Era, tasks};
 
 use super::{
     Scope, ServerEntry, backend::Backend, gateway_core::GatewayCore, lifecycle::StartReason,
     list_keeper::keep_lists_while_running,
 };
-use unhang_core::config::LIST_PATIENCE;
+use crate::route::{
+    apps,
+    extensions::{self, Extensions},
+};
+use unhang_core::config::{CLIENT_EXTENSION_BYTES, CLIENT_EXTENSIONS, LIST_PATIENCE};
 use unhang_upstream::client::Endpoint;
 
 /// The eras in which a server may be asked.
@@ -56,13 +61,15 @@ pub enum EraPolicy {
     Only(Era),
 }
 
-/// The number of sessions of each era that are open.
+/// The sessions that are open: the number of each era, and the extensions that clients have declared.
 #[derive(Debug, Default)]
 pub(super) struct OpenSessions {
     legacy: AtomicUsize,
     modern: AtomicUsize,
     /// There has been a session.
     has_begun: watch::Sender<bool>,
+    /// The extensions that clients have declared so far. The first client that declares one counts.
+    extensions: Mutex<Extensions>,
 }
 
 /// An open session of this era, until it is dropped.
@@ -77,6 +84,31 @@ impl OpenSessions {
         self.of(era).fetch_add(1, Ordering::Relaxed);
         self.has_begun.send_replace(true);
         OpenSession { sessions: Arc::clone(self), era }
+    }
+
+    /// Notes the extensions that a client declares with these capabilities, as JSON, up to a bound.
+    pub(super) fn note_declared(&self, capabilities: &str) {
+        let capabilities: Map<String, Value> = serde_json::from_str(capabilities).unwrap_or_default();
+        let mut known = self.known_extensions();
+        for (name, settings) in extensions::of_capabilities(&capabilities) {
+            let is_small = name.len() + settings.to_string().len() <= CLIENT_EXTENSION_BYTES;
+            if is_small && known.len() < CLIENT_EXTENSIONS {
+                known.entry(name).or_insert(settings);
+            }
+        }
+    }
+
+    /// Returns the extensions that the gateway declares to servers: those of its clients, and views, which it passes on in any case.
+    pub(super) fn declared(&self) -> Extensions {
+        let mut declared = self.known_extensions().clone();
+        declared.insert(apps::UI.to_owned(), apps::declared());
+        // A client declares tasks with each call that may become one.
+        declared.remove(tasks::EXTENSION);
+        declared
+    }
+
+    fn known_extensions(&self) -> MutexGuard<'_, Extensions> {
+        self.extensions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns whether there is a session of this era.

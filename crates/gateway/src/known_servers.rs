@@ -97,6 +97,7 @@ impl KnownServers {
             name: backend.name(),
             prefix: backend.prefix(),
             offered,
+            is_awaited: !backend.lists.was_listed() && !backend.lists.are_recalled(),
         });
         let sources: Vec<CatalogSource<'_>> = sources.collect();
         let own: Vec<&str> = roster.own.iter().map(String::as_str).collect();

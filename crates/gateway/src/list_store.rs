@@ -39,7 +39,10 @@ use tokio::{
 };
 use unhang_jobs::folder::{Durability, FileError, read_at_most, replace};
 
-use crate::route::catalog::ListedItems;
+use crate::route::{
+    catalog::{ListedItems, Owners},
+    extensions::Extensions,
+};
 use unhang_core::revision::Revision;
 use unhang_upstream::client::ServerInfo;
 
@@ -102,6 +105,12 @@ struct StoredLists {
     prompts: Vec<Box<RawValue>>,
     resources: Vec<Box<RawValue>>,
     templates: Vec<Box<RawValue>>,
+    #[serde(default)]
+    skills: Vec<Box<RawValue>>,
+    #[serde(default)]
+    extensions: Extensions,
+    #[serde(default)]
+    declares_resources: bool,
 }
 
 /// The memory of a server's last run, while the server is in use.
@@ -197,14 +206,25 @@ impl ListStore {
     pub(super) fn take_read_ahead(&self) -> Option<(ListedItems, RecalledLists)> {
         let kept = self.0.ahead().take()?;
         let StoredLists { revision, server_info, tools, prompts, resources, templates, .. } = kept;
-        let listed = ListedItems { tools, prompts, resources, templates, ..ListedItems::default() };
+        let StoredLists { skills, extensions, declares_resources, .. } = kept;
+        let owners = Owners::new();
+        let listed = ListedItems {
+            tools,
+            prompts,
+            resources,
+            templates,
+            skills,
+            extensions,
+            declares_resources,
+            owners,
+        };
         let is_legacy = revision.is_some_and(|name| Revision::of_handshake(&name).is_some());
         Some((listed, RecalledLists { has_lists: true, is_legacy, server_info, is_in_doubt: false }))
     }
 
     /// Keeps the lists that a server has just given for the next run. Its revision is kept if `is_reliable`.
     pub(super) fn remember(&self, session: &ServerInfo, is_reliable: bool, listed: ListedItems) {
-        let ListedItems { tools, prompts, resources, templates, .. } = listed;
+        let ListedItems { tools, prompts, resources, templates, skills, extensions, .. } = listed;
         self.keep(&StoredLists {
             format: FORMAT,
             identity: self.0.identity.clone(),
@@ -215,6 +235,9 @@ impl ListStore {
             prompts,
             resources,
             templates,
+            skills,
+            extensions,
+            declares_resources: listed.declares_resources,
         });
     }
 

@@ -15,7 +15,10 @@ use serde_json::value::RawValue;
 use unhang_bridge::Era;
 
 use super::{Scope, ServerEntry, list_store::RecalledLists, owners};
-use crate::route::catalog::{ListedItems, Owners};
+use crate::route::{
+    catalog::{ListedItems, Owners},
+    extensions,
+};
 use unhang_core::fault::FaultKind;
 use unhang_upstream::client::{Client, Error, RequestOptions, ServerInfo, ServerList};
 
@@ -160,12 +163,13 @@ impl ServerLists {
         greeting: Era,
     ) -> Result<ListedItems, Error> {
         let options = RequestOptions::default();
-        let (tools, prompts, resources, templates) = tokio::join!(
+        let (tools, prompts, resources, templates, skills) = tokio::join!(
             client.list(ServerList::Tools, &options),
             client.list(ServerList::Prompts, &options),
             client.list(ServerList::Resources, &options),
             // No server declares templates by themselves, and many have none.
             client.list(ServerList::ResourceTemplates, &options),
+            client.list(ServerList::Skills, &options),
         );
         let (tools, owners) = match self.entry.behind.is_some() {
             true => owners::read(tools?),
@@ -176,6 +180,9 @@ impl ServerLists {
             prompts: self.or_none(ServerList::Prompts, prompts),
             resources: self.or_none(ServerList::Resources, resources),
             templates: self.or_none(ServerList::ResourceTemplates, templates),
+            skills: self.or_none(ServerList::Skills, skills),
+            extensions: extensions::of_capabilities(&session.capabilities),
+            declares_resources: ServerList::Resources.is_declared(&session.capabilities),
             owners,
         };
         self.remember(session, greeting, &listed);

@@ -25,6 +25,7 @@ use unhang_wire::{Json, text_member};
 
 use super::{
     SessionKey,
+    eras::OpenSessions,
     resource_watches::{ResourceUpdate, Updates},
     status::ServerRecord,
     waiting_requests::WaitingRequests,
@@ -52,6 +53,8 @@ pub(super) struct NotificationListener {
     updates: Updates,
     /// The counts of the server.
     record: Arc<ServerRecord>,
+    /// The sessions whose clients have declared extensions.
+    open_sessions: Arc<OpenSessions>,
 }
 
 impl NotificationListener {
@@ -61,6 +64,7 @@ impl NotificationListener {
         question_limit: Duration,
         updates: Updates,
         record: Arc<ServerRecord>,
+        open_sessions: Arc<OpenSessions>,
     ) -> Self {
         let (changed, waiting) = (Notify::new(), Arc::default());
         let (asks, asked_one_first) = (AtomicBool::default(), AtomicBool::default());
@@ -74,6 +78,7 @@ impl NotificationListener {
             server_index,
             updates,
             record,
+            open_sessions,
         }
     }
 
@@ -124,8 +129,10 @@ impl ServerListener for NotificationListener {
     /// itself.
     fn capabilities(&self) -> Map<String, Value> {
         let elicitation = json!({ "form": {}, "url": {} });
+        let extensions = Value::Object(self.open_sessions.declared());
         let offered = [("elicitation", elicitation), ("sampling", json!({})), ("roots", json!({}))];
-        offered.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+        let offered = offered.into_iter().chain([("extensions", extensions)]);
+        offered.map(|(name, value)| (name.to_owned(), value)).collect()
     }
 
     fn asks(
@@ -179,15 +186,42 @@ impl ServerListener for NotificationListener {
 #[cfg(test)]
 mod tests {
     use tokio::{runtime::Handle, sync::broadcast, time::timeout};
+    use unhang_core::config::{CLIENT_EXTENSION_BYTES, CLIENT_EXTENSIONS};
 
     use super::*;
+
+    fn listener() -> NotificationListener {
+        let (updates, _) = broadcast::channel(1);
+        let limit = Duration::from_secs(30);
+        NotificationListener::new("srv".to_owned(), 0, limit, updates, Arc::default(), Arc::default())
+    }
+
+    #[test]
+    fn a_server_hears_of_the_extensions_of_clients_and_of_views_in_any_case() {
+        let listener = listener();
+        let declared = || Value::from(listener.capabilities())["extensions"].clone();
+        let views = json!({ "mimeTypes": ["text/html;profile=mcp-app"] });
+        assert_eq!(declared(), json!({ "io.modelcontextprotocol/ui": views }));
+        let long = "x".repeat(CLIENT_EXTENSION_BYTES);
+        for extensions in [
+            json!({ "com.example/a": { "b": 1 }, "io.modelcontextprotocol/tasks": {}, "com.example/c": { "d": long } }),
+            json!({ "com.example/a": { "b": 2 }, "io.modelcontextprotocol/ui": { "mimeTypes": [] } }),
+            json!(5),
+        ] {
+            listener.open_sessions.note_declared(&json!({ "extensions": extensions }).to_string());
+        }
+        let expect = json!({ "com.example/a": { "b": 1 }, "io.modelcontextprotocol/ui": views });
+        assert_eq!(declared(), expect, "the first client that declares an extension counts");
+        let many: Map<String, Value> =
+            (0..100).map(|number| (format!("com.example/{number}"), json!({}))).collect();
+        listener.open_sessions.note_declared(&json!({ "extensions": many }).to_string());
+        assert!(declared().as_object().is_some_and(|declared| declared.len() <= CLIENT_EXTENSIONS));
+    }
 
     #[tokio::test(start_paused = true)]
     async fn what_is_being_asked_is_taken_away_by_those_who_wait_alone_however_often_a_server_asks() {
         const LONG: Duration = Duration::from_hours(1);
-        let (updates, _) = broadcast::channel(1);
-        let listener =
-            NotificationListener::new("srv".to_owned(), 0, Duration::from_secs(30), updates, Arc::default());
+        let listener = listener();
         let mut open = ServerListener::asks(&listener, "elicitation/create", None);
         (0..1000).for_each(|_| listener.asks_in_a_crowd("roots/list"));
         assert_eq!(Handle::current().metrics().num_alive_tasks(), 0);

@@ -36,6 +36,26 @@ pub struct Servers {
     pub(super) session_servers: Option<Arc<SessionServers>>,
 }
 
+/// The catalog of one session, or of all sessions, as it is when it is asked for.
+struct CatalogView {
+    core: Arc<GatewayCore>,
+    session_servers: Option<Arc<SessionServers>>,
+}
+
+impl CatalogView {
+    /// Replaces the URIs in a server's result by their public forms.
+    fn give_public_uris(&self, backend: &Backend, method: &str, answered: &mut ServerAnswer) {
+        let Ok(result) = &mut answered.outcome else { return };
+        let catalog = match &self.session_servers {
+            Some(session_servers) => session_servers.catalog(),
+            None => Arc::clone(&self.core.known.borrow().catalog),
+        };
+        if let Some(public) = catalog.with_public_uris(backend.server_index(), method, result) {
+            *result = public;
+        }
+    }
+}
+
 /// A server whose tool is called.
 pub struct CalledServer(Arc<Backend>);
 
@@ -130,6 +150,10 @@ impl Servers {
         current.map(|backend| (backend.name().to_owned(), Arc::clone(&backend.metrics))).collect()
     }
 
+    fn view(&self) -> CatalogView {
+        CatalogView { core: Arc::clone(&self.core), session_servers: self.session_servers.clone() }
+    }
+
     /// Sends a request to one of the servers. Dropping the future withdraws the request.
     pub fn ask(
         &self,
@@ -150,7 +174,7 @@ impl Servers {
     ) -> impl Future<Output = ServerAnswer> + Send + use<> {
         let backend = self.at(asked.server);
         let core = Arc::clone(&self.core);
-        let may_read = self.may_read();
+        let (may_read, view) = (self.may_read(), self.view());
         async move {
             core.busy_poll.message_arrived();
             let Some(backend) = backend else {
@@ -167,8 +191,10 @@ impl Servers {
                 trace.server(backend.name(), &subject)
             });
             let tool = asked.tool.clone().filter(|_| backend.is_gateway());
+            let method = asked.method;
             let mut answered = dispatch(&backend, &core, asked, progress, asides, news).await;
             answered.outcome = backend.told_of_owner(tool.as_deref(), answered.outcome);
+            view.give_public_uris(&backend, method, &mut answered);
             core.busy_poll.message_arrived();
             counted.ended(&answered.outcome);
             if let Some(span) = span {
@@ -219,7 +245,7 @@ impl Servers {
         news: &TaskNews,
     ) -> impl Future<Output = ServerAnswer> + Send + use<> {
         let (backend, core) = (self.at(server_index), Arc::clone(&self.core));
-        let (task, news, may_read) = (task.clone(), news.clone(), self.may_read());
+        let (task, news, may_read, view) = (task.clone(), news.clone(), self.may_read(), self.view());
         async move {
             let era = task.era();
             let answered = |outcome| ServerAnswer { era, server_info: None, outcome, asked_for: None };
@@ -240,7 +266,9 @@ impl Servers {
             let speaking = speaking.unwrap_or_else(|_| Arc::clone(&backend));
             let _use = speaking.used();
             let pursued = poller.of_backend(Arc::clone(&speaking)).pursue(seen, deadline).await;
-            may_read.told(&backend, answered(pursued))
+            let mut answered = answered(pursued);
+            view.give_public_uris(&backend, "tools/call", &mut answered);
+            may_read.told(&backend, answered)
         }
     }
 }

@@ -49,7 +49,7 @@ use super::{
     owners::marked,
     resource_watches::{ResourceUpdate, Updates, updates},
 };
-use crate::route::catalog::ListedItems;
+use crate::route::catalog::{Catalog, ListedItems};
 use unhang_core::{config::DISPOSE_LIMIT, fair::FairnessKey};
 
 /// The kind of caller that asks the servers.
@@ -150,9 +150,10 @@ impl Servers {
         Servers { session_servers: Some(session_servers), ..self.clone() }
     }
 
-    /// Notes the era of the session's client. From then on the session sees the lists that servers give in this era. Must be called in a
-    /// runtime.
-    pub fn client_speaks(&self, era: Era) {
+    /// Notes the era of the session's client, and its capabilities as JSON. From then on the session sees the lists that servers give in
+    /// this era. Must be called in a runtime.
+    pub fn client_speaks(&self, era: Era, capabilities: &str) {
+        self.core.open_sessions.note_declared(capabilities);
         let session_servers = self.session_servers.as_ref();
         // The clients of windows are of any era.
         let Some(session_servers) = session_servers.filter(|it| it.kind != SessionKind::Windows) else {
@@ -231,6 +232,11 @@ impl Servers {
 }
 
 impl SessionServers {
+    /// Returns what the session sees of the servers now.
+    pub(super) fn catalog(&self) -> Arc<Catalog> {
+        Arc::clone(&self.known.borrow().catalog)
+    }
+
     fn instances(&self) -> MutexGuard<'_, HashMap<usize, Instance>> {
         self.instances.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -1,6 +1,7 @@
 //! The session driven without tasks, every event by hand and time as a number; and the shell with real pipes.
 
 mod answers;
+mod extensions;
 mod heartbeats;
 mod life;
 mod offers;
@@ -152,7 +153,7 @@ impl TestSession {
     /// The actions since the last look, but for the era of the client, which each session tells once.
     fn actions(&mut self) -> Vec<SessionAction> {
         let all = std::iter::from_fn(|| self.mcp_session.next_action());
-        all.filter(|action| !matches!(action, SessionAction::ClientSpeaks(_))).collect()
+        all.filter(|action| !matches!(action, SessionAction::ClientSpeaks { .. })).collect()
     }
 
     /// The keys of the calls that were asked for since the last look.

@@ -206,7 +206,7 @@ proptest! {
                         let is_known = running.iter().any(|(running, _)| *running == key);
                         prop_assert!(is_known || promoted.contains(&key));
                     }
-                    SessionAction::ClientSpeaks(_) => unreachable!("it is left out"),
+                    SessionAction::ClientSpeaks { .. } => unreachable!("it is left out"),
                     SessionAction::Watch { .. } | SessionAction::Unwatch(_) | SessionAction::Log(_) => {}
                     SessionAction::Task { .. } | SessionAction::FollowTask { .. } => unreachable!("nobody asks for one"),
                     // Of some a job is made in time, of some it is not.

@@ -31,14 +31,24 @@ pub(super) fn known_at(server_index: usize, tools: &[&str], is_settled: bool) ->
         prompts: vec![raw(r#"{"name":"hello"}"#)],
         resources: vec![raw(r#"{"uri":"note:1"}"#)],
         templates: vec![raw(r#"{"uriTemplate":"note:{number}"}"#)],
+        declares_resources: true,
         ..ListedItems::default()
     };
+    // Two servers have resources, so that nobody can tell whose a resource is that nobody lists.
+    let bare = ListedItems { declares_resources: true, ..ListedItems::default() };
     let tools = BTreeMap::from([("quick".to_owned(), seconds(5))]);
     let timeouts =
         RequestTimeouts { call: seconds(60), tools, request: seconds(20), ..RequestTimeouts::default() };
-    let source = CatalogSource { server_index, name: "srv", prefix: "srv", offered: &offered };
+    let source = |server_index, name, offered| CatalogSource {
+        server_index,
+        name,
+        prefix: name,
+        offered,
+        is_awaited: false,
+    };
+    let sources = [source(server_index, "srv", &offered), source(server_index + 1, "bare", &bare)];
     KnownServers {
-        catalog: Arc::new(Catalog::new(&Style::default(), &["echo"], &[source])),
+        catalog: Arc::new(Catalog::new(&Style::default(), &["echo"], &sources)),
         timeouts: Arc::new([(server_index, timeouts)].into()),
         clocks: Clocks::default(),
         is_settled,

@@ -28,6 +28,9 @@ fn kept(memory: &ListStore) -> StoredLists {
         prompts: Vec::new(),
         resources: vec![raw(r#"{"uri":"note:1"}"#)],
         templates: Vec::new(),
+        skills: vec![raw(r#"{"uri":"skill://a/SKILL.md"}"#)],
+        extensions: [("io.modelcontextprotocol/skills".to_owned(), json!({}))].into_iter().collect(),
+        declares_resources: true,
     }
 }
 

@@ -5,17 +5,25 @@
 //! - An item is as its server wrote it, byte for byte. Exceptions are the name or URI under which clients know it, and members that a
 //!   client of the other era could not read.
 //! - An item that is listed can be asked for, and the request goes to the server that listed it.
+//! - A URI that a server mentions gets a public form that leads back to this server.
 
-use std::collections::{BTreeMap, HashMap, hash_map::Entry};
+use std::{
+    borrow::Cow,
+    collections::{BTreeMap, HashMap, hash_map::Entry},
+};
 
 use serde_json::value::RawValue;
 use unhang_bridge::{Era, Splice, result};
 use unhang_wire::Json;
 
 use super::{
+    apps,
+    extensions::{self, Extensions},
+    links,
     names::{NameClash, Names, Owner, ServerNames, Style},
+    skills::{self, SkillFolders},
     template,
-    uris::{Resources, Uris},
+    uris::{Resources, Uris, VIEW},
 };
 use unhang_core::list::ServerList;
 
@@ -33,6 +41,12 @@ pub struct ListedItems {
     pub resources: Vec<Box<RawValue>>,
     /// The items of `resources/templates/list`.
     pub templates: Vec<Box<RawValue>>,
+    /// The items of `skills/list`.
+    pub skills: Vec<Box<RawValue>>,
+    /// The extensions that it declares.
+    pub extensions: Extensions,
+    /// Whether it declares resources. It may have resources that it does not list.
+    pub declares_resources: bool,
     /// The owners of its tools, if this is a gateway that names them.
     pub owners: Owners,
 }
@@ -48,6 +62,8 @@ pub struct CatalogSource<'a> {
     pub prefix: &'a str,
     /// The items that it offers.
     pub offered: &'a ListedItems,
+    /// Whether nobody knows yet what it offers.
+    pub is_awaited: bool,
 }
 
 /// The items of all servers.
@@ -60,7 +76,14 @@ pub struct Catalog {
     resources: Uris,
     /// Public forms of templates are URIs as well.
     templates: Uris,
-    lists: [CachedList; 4],
+    skills: SkillFolders,
+    /// The number of the only server that can have a resource that nobody lists.
+    only_with_resources: Option<usize>,
+    /// The tools of servers with views, by their own names; `None` for a name that several of them have.
+    bare_tools: HashMap<String, Option<Owner>>,
+    has_tools_for_views_alone: bool,
+    extensions: Extensions,
+    lists: [CachedList; 5],
 }
 
 /// One list as JSON, for clients of both eras.
@@ -78,18 +101,59 @@ impl Catalog {
     /// Makes the catalog of these servers, behind tools of our own that have the names `own`.
     #[must_use]
     pub fn new(style: &Style, own: &[&str], sources: &[CatalogSource<'_>]) -> Self {
-        let (tools, listed_tools) = named(style, own, sources, |offered| &offered.tools);
+        let views: Vec<ServerViews> = sources.iter().map(|source| ServerViews::of(source.offered)).collect();
+        let (tools, mut listed_tools) = named(style, own, sources, |offered| &offered.tools);
         let (prompts, listed_prompts) = named(style, &[], sources, |offered| &offered.prompts);
-        let (resources, listed_resources) = located(sources, "uri", |offered| &offered.resources);
-        let (templates, listed_templates) = located(sources, "uriTemplate", |offered| &offered.templates);
-        let lists = [
+        let mut listed_skills = skills::listed(sources);
+        let mentioned = |number: usize| {
+            let of_skills = skills::uris_of(number, &listed_skills);
+            views[number].uris.iter().cloned().chain(of_skills).collect()
+        };
+        let (resources, listed_resources) = located(sources, "uri", |offered| &offered.resources, mentioned);
+        let (templates, listed_templates) =
+            located(sources, "uriTemplate", |offered| &offered.templates, |_| Vec::new());
+        let mut catalog = Self {
+            server_indexes: sources.iter().map(|source| source.server_index).collect(),
+            tools,
+            prompts,
+            resources,
+            templates,
+            skills: SkillFolders::new(&listed_skills),
+            only_with_resources: only_with_resources(sources),
+            bare_tools: bare_tools(&views),
+            has_tools_for_views_alone: views.iter().any(|views| views.has_tools_for_views_alone),
+            extensions: extensions::merged(sources.iter().map(|source| &source.offered.extensions)),
+            lists: Default::default(),
+        };
+        for (number, tool) in &mut listed_tools {
+            catalog.lead_back(*number, tool, &links::OF_LISTED_TOOL);
+        }
+        for (number, skill) in &mut listed_skills {
+            catalog.lead_back(*number, skill, &links::OF_LISTED_SKILL);
+        }
+        catalog.lists = [
             CachedList::new(ServerList::Tools, &listed_tools),
             CachedList::new(ServerList::Prompts, &listed_prompts),
             CachedList::new(ServerList::Resources, &listed_resources),
             CachedList::new(ServerList::ResourceTemplates, &listed_templates),
+            CachedList::new(ServerList::Skills, &listed_skills),
         ];
-        let server_indexes = sources.iter().map(|source| source.server_index).collect();
-        Self { server_indexes, tools, prompts, resources, templates, lists }
+        catalog
+    }
+
+    /// Replaces the URIs at these places of an item of a server by their public forms.
+    fn lead_back(&self, number: usize, item: &mut String, places: &[&[links::Step]]) {
+        let json = Json::new(item.as_bytes());
+        if let Some(changed) = json.and_then(|json| self.leading_back(number, json, places)) {
+            *item = changed;
+        }
+    }
+
+    fn leading_back(&self, number: usize, json: Json<'_>, places: &[&[links::Step]]) -> Option<String> {
+        links::replaced(json, places, |uri| match self.public_uri(number, uri) {
+            Cow::Borrowed(_as_it_was) => None,
+            Cow::Owned(public) => Some(public),
+        })
     }
 
     /// Returns the owner for a server's number and the server's name for an item. Puts the index of the server in the place of the number.
@@ -104,10 +168,27 @@ impl Catalog {
         self.of_server(owner.server.checked_sub(1)?, &owner.name)
     }
 
-    /// Returns the owner of this tool, or `None` if it is not a server's.
+    /// Returns the owner of this tool, or `None` if it is not a server's. A tool of a server with views is also found by its own name, as
+    /// its views call it.
     #[must_use]
     pub fn tool(&self, public: &str) -> Option<Owner> {
-        self.behind_ours(self.tools.owner(public))
+        if let Some(owner) = self.tools.owner(public) {
+            return self.behind_ours(Some(owner));
+        }
+        let Owner { server, name } = self.bare_tools.get(public)?.as_ref()?;
+        self.of_server(*server, name)
+    }
+
+    /// Returns whether some tools are for views alone ([`apps`]).
+    #[must_use]
+    pub fn has_tools_for_views_alone(&self) -> bool {
+        self.has_tools_for_views_alone
+    }
+
+    /// Returns the extensions that the servers declare together.
+    #[must_use]
+    pub fn extensions(&self) -> &Extensions {
+        &self.extensions
     }
 
     /// Returns the public names of all tools of servers.
@@ -126,33 +207,73 @@ impl Catalog {
         self.behind_ours(self.prompts.owner(public))
     }
 
-    /// Returns the owner of this resource, and the server's URI for it. The resource is listed, names its server, or fits a template.
-    /// Returns `None` otherwise.
+    /// Returns the owner of this resource, and the server's URI for it. The resource is listed, names its server, belongs to a listed
+    /// skill, fits a template, or can be of one server alone. Returns `None` otherwise.
     #[must_use]
     pub fn resource(&self, public: &str) -> Option<Owner> {
-        if let Some((server, own)) = self.resources.owner(public) {
-            return self.of_server(server, own);
-        }
-        // Of several templates that fit, the one with the longest literals counts.
-        let fitting = self.templates.listed().filter(|(_, _, own)| template::fits(own, public));
-        let (_, server, _) = fitting.max_by_key(|(_, _, own)| template::literals(own))?;
-        self.of_server(server, public)
+        let (number, own) = self.owner_of_resource(public)?;
+        self.of_server(number, &own)
+    }
+
+    fn owner_of_resource<'a>(&'a self, public: &'a str) -> Option<(usize, Cow<'a, str>)> {
+        self.resources
+            .owner(public)
+            .or_else(|| Some((self.skills.server_of(public)?, public.into())))
+            .or_else(|| Some((self.server_with_template(public)?, public.into())))
+            .or_else(|| Some((self.only_with_resources?, public.into())))
+    }
+
+    /// Returns the number of the server with the template that fits this URI. Of several, the one with the longest literals counts.
+    fn server_with_template(&self, uri: &str) -> Option<usize> {
+        let fitting = self.templates.listed().filter(|(_, _, own)| template::fits(own, uri));
+        fitting.max_by_key(|(_, _, own)| template::literals(own)).map(|(_, number, _)| number)
     }
 
     /// Returns the owner of this template, and the server's text of it.
     #[must_use]
     pub fn template(&self, public: &str) -> Option<Owner> {
         let (server, own) = self.templates.owner(public)?;
-        self.of_server(server, own)
+        self.of_server(server, &own)
     }
 
-    /// Returns the public URI of a resource that the server at this index has just mentioned. The URI stays as the server wrote it if the
-    /// server is not in the catalog any more.
+    /// Returns the result of a server with the public form of each URI in it. Returns `None` if the result can stay as it is.
     #[must_use]
-    pub fn uri_of(&self, server_index: usize, uri: &str) -> String {
-        match self.server_indexes.iter().position(|known| *known == server_index) {
-            Some(server) => self.resources.public_of(server, uri),
-            None => uri.to_owned(),
+    pub fn with_public_uris(
+        &self,
+        server_index: usize,
+        method: &str,
+        result: &RawValue,
+    ) -> Option<Box<RawValue>> {
+        let places = links::of_result(method);
+        if places.is_empty() || !self.may_have_links(result.get()) {
+            return None;
+        }
+        let number = self.server_indexes.iter().position(|known| *known == server_index)?;
+        let changed = self.leading_back(number, Json::new(result.get().as_bytes())?, places)?;
+        RawValue::from_string(changed).ok()
+    }
+
+    /// Returns whether a result may have URIs with another public form, so that most results need no parsing.
+    fn may_have_links(&self, result: &str) -> bool {
+        match self.only_with_resources {
+            // The URIs of such a server stay, unless they look as if they named a server.
+            Some(_) if self.server_indexes.len() == 1 => self.resources.may_name(result),
+            _ => result.contains(r#""uri""#),
+        }
+    }
+
+    /// Returns the public form of a URI that a server has mentioned: the URI itself if it leads back to the server, and the URI with the
+    /// name of the server otherwise. Clients can read pages of the web by themselves.
+    fn public_uri<'a>(&self, number: usize, uri: &'a str) -> Cow<'a, str> {
+        let leads_back =
+            self.owner_of_resource(uri).is_some_and(|(owner, own)| owner == number && own == uri);
+        let is_of_the_web = || {
+            ["https://", "http://"].iter().any(|scheme| uri.starts_with(scheme))
+                && !self.resources.is_public(uri)
+        };
+        match leads_back || is_of_the_web() {
+            true => uri.into(),
+            false => self.resources.with_name(number, uri).into(),
         }
     }
 
@@ -164,6 +285,7 @@ impl Catalog {
             ServerList::Prompts => &self.lists[1],
             ServerList::Resources => &self.lists[2],
             ServerList::ResourceTemplates => &self.lists[3],
+            ServerList::Skills => &self.lists[4],
         };
         match era {
             Era::Legacy => listed.legacy.as_ref(),
@@ -179,7 +301,8 @@ impl Catalog {
 }
 
 impl CachedList {
-    fn new(list: ServerList, items: &[String]) -> Self {
+    fn new(list: ServerList, items: &[(usize, String)]) -> Self {
+        let items: Vec<&str> = items.iter().map(|(_, item)| item.as_str()).collect();
         let written = format!("[{}]", items.join(","));
         let whole = format!(r#"{{"{}":{written}}}"#, list.member());
         let translated =
@@ -193,13 +316,72 @@ impl CachedList {
     }
 }
 
-/// Returns the names of tools or prompts, and the items under them.
+/// The views of one server.
+#[derive(Debug, Default)]
+struct ServerViews {
+    /// The URIs of views that its tools name.
+    uris: Vec<String>,
+    /// Its tools that views may call, if it has views.
+    tools: Vec<String>,
+    has_tools_for_views_alone: bool,
+}
+
+impl ServerViews {
+    fn of(offered: &ListedItems) -> Self {
+        let mut views = Self::default();
+        for tool in offered.tools.iter().filter_map(|raw| Json::new(raw.get().as_bytes())) {
+            let uris = apps::views_of(tool);
+            views.uris.extend(uris.into_iter().filter(|uri| uri.starts_with(VIEW)));
+            views.has_tools_for_views_alone |= apps::is_for_views_alone(tool);
+            let name = tool.member("name").and_then(Json::text).filter(|_| apps::is_for_views(tool));
+            views.tools.extend(name.map(Cow::into_owned));
+        }
+        if views.uris.is_empty() {
+            views.tools.clear();
+        }
+        views
+    }
+}
+
+/// Returns the tools of servers with views, by their own names; `None` for a name that several of them have.
+fn bare_tools(views: &[ServerViews]) -> HashMap<String, Option<Owner>> {
+    let mut found: HashMap<String, Option<Owner>> = HashMap::new();
+    for (server, views) in views.iter().enumerate() {
+        for name in &views.tools {
+            match found.entry(name.clone()) {
+                Entry::Vacant(vacant) => {
+                    vacant.insert(Some(Owner { server, name: name.clone() }));
+                }
+                Entry::Occupied(mut occupied) => {
+                    if occupied.get().as_ref().is_some_and(|owner| owner.server != server) {
+                        occupied.insert(None);
+                    }
+                }
+            }
+        }
+    }
+    found
+}
+
+/// Returns the number of the only server that can have a resource that nobody lists: the only one at all, or the only one that declares
+/// resources once all are known.
+fn only_with_resources(sources: &[CatalogSource<'_>]) -> Option<usize> {
+    if sources.len() == 1 {
+        return Some(0);
+    }
+    let may_have = |source: &CatalogSource<'_>| source.offered.declares_resources || source.is_awaited;
+    let mut having = sources.iter().enumerate().filter(|(_, source)| may_have(source));
+    let (number, source) = having.next().filter(|_| having.next().is_none())?;
+    (!source.is_awaited).then_some(number)
+}
+
+/// Returns the names of tools or prompts, and the items under them, each with the number of its server.
 fn named(
     style: &Style,
     own: &[&str],
     sources: &[CatalogSource<'_>],
     of: impl Fn(&ListedItems) -> &Vec<Box<RawValue>>,
-) -> (Names, Vec<String>) {
+) -> (Names, Vec<(usize, String)>) {
     let found: Vec<CatalogItems<'_>> =
         sources.iter().map(|source| CatalogItems::new(of(source.offered), "name")).collect();
     let own = ServerNames { prefix: "", names: own.to_vec() };
@@ -208,37 +390,45 @@ fn named(
     let listed: Vec<ServerNames<'_>> = std::iter::once(own).chain(listed).collect();
     let names = Names::new(style, &listed);
     let under = |(public, owner): (&str, &Owner)| {
-        found.get(owner.server.checked_sub(1)?)?.under(&owner.name, "name", public)
+        let number = owner.server.checked_sub(1)?;
+        Some((number, found.get(number)?.under(&owner.name, "name", public)?))
     };
     let listed = names.listed().filter_map(under).collect();
     (names, listed)
 }
 
-/// Returns the URIs of resources or templates, and the items under them.
+/// Returns the URIs of resources or templates, and the items under them, each with the number of its server. `mentioned` are
+/// further URIs of a server that are not listed.
 fn located(
     sources: &[CatalogSource<'_>],
     member: &str,
     of: impl Fn(&ListedItems) -> &Vec<Box<RawValue>>,
-) -> (Uris, Vec<String>) {
+    mentioned: impl Fn(usize) -> Vec<String>,
+) -> (Uris, Vec<(usize, String)>) {
     let found: Vec<CatalogItems<'_>> =
         sources.iter().map(|source| CatalogItems::new(of(source.offered), member)).collect();
-    let listed = sources.iter().zip(&found);
-    let listed: Vec<Resources<'_>> =
-        listed.map(|(source, items)| Resources { server: source.name, uris: items.names() }).collect();
-    let uris = Uris::new(&listed);
-    let under = |(public, server, own): (&str, usize, &str)| found.get(server)?.under(own, member, public);
+    let listed = sources.iter().zip(&found).enumerate();
+    let listed = listed.map(|(number, (source, items))| Resources {
+        server: source.name,
+        uris: items.names(),
+        mentioned: mentioned(number),
+    });
+    let uris = Uris::new(&listed.collect::<Vec<_>>());
+    let under = |(public, number, own): (&str, usize, &str)| {
+        Some((number, found.get(number)?.under(own, member, public)?))
+    };
     let listed = uris.listed().filter_map(under).collect();
     (uris, listed)
 }
 
 /// The items of one list of one server, by their names. An item without a name cannot be asked for, and is left out.
-struct CatalogItems<'a> {
+pub(super) struct CatalogItems<'a> {
     order: Vec<String>,
     by_name: HashMap<String, Json<'a>>,
 }
 
 impl<'a> CatalogItems<'a> {
-    fn new(items: &'a [Box<RawValue>], member: &str) -> Self {
+    pub(super) fn new(items: &'a [Box<RawValue>], member: &str) -> Self {
         let mut known = Self { order: Vec::new(), by_name: HashMap::new() };
         for raw in items {
             let item = Json::new(raw.get().as_bytes());
@@ -250,6 +440,11 @@ impl<'a> CatalogItems<'a> {
             }
         }
         known
+    }
+
+    /// Returns the items in their order.
+    pub(super) fn in_order(&self) -> impl Iterator<Item = Json<'a>> {
+        self.order.iter().filter_map(|name| self.by_name.get(name).copied())
     }
 
     fn names(&self) -> Vec<&str> {
@@ -271,124 +466,4 @@ fn renamed(item: Json<'_>, member: &str, public: &str) -> Option<String> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn raw(items: &[&str]) -> Vec<Box<RawValue>> {
-        items.iter().map(|item| RawValue::from_string((*item).to_owned()).expect("JSON")).collect()
-    }
-
-    fn catalog(sources: &[(&str, &str, &ListedItems)]) -> Catalog {
-        // As after some have gone.
-        let sources = (GONE..).zip(sources);
-        let sources: Vec<CatalogSource<'_>> = sources
-            .map(|(server_index, &(name, prefix, offered))| CatalogSource {
-                server_index,
-                name,
-                prefix,
-                offered,
-            })
-            .collect();
-        Catalog::new(&Style::default(), &["get_job_status"], &sources)
-    }
-
-    /// Servers that were there before.
-    const GONE: usize = 5;
-
-    fn owner(server: usize, name: &str) -> Option<Owner> {
-        Some(Owner { server: GONE + server, name: name.to_owned() })
-    }
-
-    #[test]
-    fn what_is_listed_is_as_the_server_wrote_it_but_for_its_name() {
-        let time = ListedItems {
-            tools: raw(&["{ \"x-vendor\" : 1.0e0, \"name\" : \"now\" }"]),
-            ..ListedItems::default()
-        };
-        let plain = ListedItems {
-            tools: raw(&[
-                "{ \"name\":\"\\u0065cho\" }",
-                r#"{"name":"get_job_status","a":1}"#,
-                r#"{"nameless":1}"#,
-                "5",
-            ]),
-            ..ListedItems::default()
-        };
-        let catalog = catalog(&[("time", "time", &time), ("plain", "", &plain)]);
-        let list = catalog.list(ServerList::Tools, Era::Modern);
-        let other = catalog.clashes().next().expect("it has the name of one of ours");
-        let expect = format!(
-            "[{{ \"x-vendor\" : 1.0e0, \"name\" : \"time__now\" }},{{ \"name\":\"\\u0065cho\" }},{{\"name\":\"{}\",\"a\":1}}]",
-            other.given
-        );
-        assert_eq!(list, expect);
-        assert_eq!(catalog.tool("time__now"), owner(0, "now"));
-        assert_eq!(catalog.tool("echo"), owner(1, "echo"));
-        assert_eq!(catalog.tool(&other.given), owner(1, "get_job_status"));
-        assert_eq!(catalog.tool("get_job_status"), None, "it is ours");
-        assert_eq!((catalog.tool("now"), catalog.prompt("echo")), (None, None));
-    }
-
-    #[test]
-    fn a_legacy_client_is_listed_what_it_can_read() {
-        let offered = ListedItems {
-            tools: raw(&[r#"{"name":"a","inputSchema":{"type":"object"},"outputSchema":{"type":"array"}}"#]),
-            prompts: raw(&[r#"{"name":"p"}"#]),
-            ..ListedItems::default()
-        };
-        let catalog = catalog(&[("s", "s", &offered)]);
-        let legacy = r#"[{"name":"s__a","inputSchema":{"type":"object"}}]"#;
-        assert_eq!(catalog.list(ServerList::Tools, Era::Legacy), legacy);
-        assert!(catalog.list(ServerList::Tools, Era::Modern).contains("outputSchema"));
-        assert_eq!(catalog.list(ServerList::Prompts, Era::Legacy), r#"[{"name":"s__p"}]"#);
-        assert_eq!(catalog.list(ServerList::Resources, Era::Legacy), "[]");
-    }
-
-    #[test]
-    fn a_modern_client_hears_nothing_of_tasks_that_it_does_not_know() {
-        let tool = r#"{"name":"a","execution":{"taskSupport":"required"}}"#;
-        let offered = ListedItems { tools: raw(&[tool]), ..ListedItems::default() };
-        let catalog = catalog(&[("s", "", &offered)]);
-        assert_eq!(catalog.list(ServerList::Tools, Era::Legacy), format!("[{tool}]"));
-        assert_eq!(catalog.list(ServerList::Tools, Era::Modern), r#"[{"name":"a"}]"#);
-    }
-
-    #[test]
-    fn a_resource_is_found_by_its_uri_its_server_or_a_template() {
-        let files = ListedItems {
-            resources: raw(&[r#"{"uri":"file:///a","name":"a"}"#]),
-            templates: raw(&[
-                r#"{"uriTemplate":"file:///{path}"}"#,
-                r#"{"uriTemplate":"db://{table}/{row}"}"#,
-            ]),
-            ..ListedItems::default()
-        };
-        let others = ListedItems {
-            resources: raw(&[r#"{"uri":"file:///a"}"#, r#"{"uri":"note:1"}"#]),
-            templates: raw(&[
-                r#"{"uriTemplate":"file:///notes/{note}"}"#,
-                r#"{"uriTemplate":"db://{table}/{row}"}"#,
-            ]),
-            ..ListedItems::default()
-        };
-        let catalog = catalog(&[("files", "files", &files), ("others", "others", &others)]);
-        assert_eq!(
-            catalog.list(ServerList::Resources, Era::Modern),
-            r#"[{"uri":"files+file:///a","name":"a"},{"uri":"others+file:///a"},{"uri":"note:1"}]"#
-        );
-        for (public, expect) in [
-            ("files+file:///a", owner(0, "file:///a")),
-            ("note:1", owner(1, "note:1")),
-            ("others+file:///never/listed", owner(1, "file:///never/listed")),
-            ("file:///b", owner(0, "file:///b")),
-            ("file:///notes/7", owner(1, "file:///notes/7")),
-            ("nobody:x", None),
-        ] {
-            assert_eq!(catalog.resource(public), expect, "{public}");
-        }
-        assert_eq!(catalog.template("others+db://{table}/{row}"), owner(1, "db://{table}/{row}"));
-        assert_eq!(catalog.template("file:///{path}"), owner(0, "file:///{path}"));
-        assert_eq!(catalog.uri_of(GONE, "file:///a"), "files+file:///a");
-        assert_eq!(catalog.uri_of(0, "file:///a"), "file:///a", "nobody is there any more");
-    }
-}
+mod tests;

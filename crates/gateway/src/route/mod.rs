@@ -6,8 +6,12 @@
 //!   tomorrow.
 //! - A public name stands for one thing of one server. It is looked up whole, and never taken apart.
 
+pub mod apps;
 pub mod catalog;
+pub mod extensions;
+mod links;
 pub mod names;
 pub mod rules;
+mod skills;
 mod template;
 pub mod uris;

@@ -225,7 +225,8 @@ mod tests {
         ];
         assert_eq!(texts(&tools), expect);
         let offered = ListedItems { tools, ..ListedItems::default() };
-        let source = CatalogSource { server_index: 0, name: "s", prefix: "", offered: &offered };
+        let source =
+            CatalogSource { server_index: 0, name: "s", prefix: "", offered: &offered, is_awaited: false };
         let catalog = Catalog::new(&Style::default(), &[], &[source]);
         assert_eq!(catalog.list(ServerList::Tools, Era::Modern), format!("[{}]", expect[..3].join(",")));
         assert_eq!((catalog.tool("delete_a"), catalog.tool("delete_b")), (None, None));

@@ -1,12 +1,16 @@
 //! Public URIs of resources: as the server wrote them while only one server has them, `server+uri` if two do.
 //!
 //! A URI that happens to begin with the name of a server and a plus gets its own server's name in front as well. So a URI with such a
-//! beginning always is of that server, listed or not.
+//! beginning always is of that server, listed or not. Clients know the views of MCP Apps by their scheme `ui://`, which therefore stays: the
+//! name stands after it, `ui://server+rest`.
 
-use std::collections::HashMap;
+use std::{borrow::Cow, collections::HashMap};
 
 /// The character between a server's name and its URI. It may stand in the scheme of a URI, so that the result is a URI.
 const PLUS: char = '+';
+
+/// The beginning of the URIs of views (MCP Apps).
+pub(super) const VIEW: &str = "ui://";
 
 /// The list of one server.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,6 +19,8 @@ pub struct Resources<'a> {
     pub server: &'a str,
     /// The server's own URIs, or its templates of them.
     pub uris: Vec<&'a str>,
+    /// URIs that its other lists name. They are the server's too, but no part of this list.
+    pub mentioned: Vec<String>,
 }
 
 /// All public URIs.
@@ -34,7 +40,7 @@ impl Uris {
         let mut uris = Uris { servers, ..Uris::default() };
         let mut of: HashMap<&str, Vec<usize>> = HashMap::new();
         for (server, offer) in resources.iter().enumerate() {
-            for uri in &offer.uris {
+            for uri in offer.uris.iter().copied().chain(offer.mentioned.iter().map(String::as_str)) {
                 let servers = of.entry(uri).or_default();
                 if servers.last() != Some(&server) {
                     servers.push(server);
@@ -42,13 +48,17 @@ impl Uris {
             }
         }
         for (server, offer) in resources.iter().enumerate() {
+            let is_shared = |uri: &str| of.get(uri).is_some_and(|servers| servers.len() > 1);
             for uri in &offer.uris {
-                let is_shared = of.get(uri).is_some_and(|servers| servers.len() > 1);
-                let public = uris.public(server, uri, is_shared);
+                let public = uris.public(server, uri, is_shared(uri));
                 if !uris.owners.contains_key(&public) {
                     uris.listed.push(public.clone());
                     uris.owners.insert(public, (server, (*uri).to_owned()));
                 }
+            }
+            for uri in &offer.mentioned {
+                let public = uris.public(server, uri, is_shared(uri));
+                uris.owners.entry(public).or_insert_with(|| (server, uri.clone()));
             }
         }
         uris
@@ -56,23 +66,34 @@ impl Uris {
 
     /// Returns the server of a public URI and the server's own URI. The public URI is listed or names its server. Returns `None` otherwise.
     #[must_use]
-    pub fn owner<'a>(&'a self, public: &'a str) -> Option<(usize, &'a str)> {
-        let listed = self.owners.get(public).map(|(server, uri)| (*server, uri.as_str()));
+    pub fn owner<'a>(&'a self, public: &'a str) -> Option<(usize, Cow<'a, str>)> {
+        let listed = self.owners.get(public).map(|(server, uri)| (*server, Cow::Borrowed(uri.as_str())));
         listed.or_else(|| self.named_by(public))
     }
 
-    /// Returns the public URI for a URI that a server has just mentioned, in a link or in the result of a call.
+    /// Returns whether a server lists or mentions this URI and no other does, so that it is public as it stands.
     #[must_use]
-    pub fn public_of(&self, server: usize, uri: &str) -> String {
-        // A URI that is listed under its own name belongs to this server alone, or to another.
-        let is_others = self.owners.get(uri).is_some_and(|(owner, _)| *owner != server);
-        let name = || format!("{}{PLUS}{uri}", self.servers.get(server).map_or("", String::as_str));
-        let is_listed_with_name = || self.owners.contains_key(&name());
-        if is_others || is_listed_with_name() || self.named_by(uri).is_some() {
-            name()
-        } else {
-            uri.to_owned()
+    pub fn is_public(&self, uri: &str) -> bool {
+        self.owners.contains_key(uri)
+    }
+
+    /// Returns the URI with the name of its server.
+    #[must_use]
+    pub fn with_name(&self, server: usize, uri: &str) -> String {
+        let name = self.servers.get(server).map_or("", String::as_str);
+        match uri.strip_prefix(VIEW) {
+            Some(rest) => format!("{VIEW}{name}{PLUS}{rest}"),
+            None => format!("{name}{PLUS}{uri}"),
         }
+    }
+
+    /// Returns whether one of the servers could be named by a URI within this text.
+    #[must_use]
+    pub fn may_name(&self, text: &str) -> bool {
+        self.servers.iter().any(|name| {
+            let mut found = text.match_indices(name.as_str());
+            found.any(|(start, _)| text[start + name.len()..].starts_with(PLUS))
+        })
     }
 
     /// Returns all public URIs, with their servers and the servers' own URIs.
@@ -84,22 +105,26 @@ impl Uris {
     }
 
     fn public(&self, server: usize, uri: &str, is_shared: bool) -> String {
-        let needs_name = is_shared || self.named_by(uri).is_some();
-        match self.servers.get(server).filter(|_| needs_name) {
-            Some(name) => format!("{name}{PLUS}{uri}"),
-            None => uri.to_owned(),
+        match is_shared || self.named_by(uri).is_some() {
+            true => self.with_name(server, uri),
+            false => uri.to_owned(),
         }
     }
 
     /// Returns the server whose name and a plus begin this URI, and the rest of the URI. Of several names the longest counts.
-    fn named_by<'a>(&self, public: &'a str) -> Option<(usize, &'a str)> {
-        let rest = |name: &str| public.strip_prefix(name)?.strip_prefix(PLUS);
+    fn named_by<'a>(&self, public: &'a str) -> Option<(usize, Cow<'a, str>)> {
+        let (scheme, begun) = match public.strip_prefix(VIEW) {
+            Some(rest) => (VIEW, rest),
+            None => ("", public),
+        };
+        let rest = |name: &str| begun.strip_prefix(name)?.strip_prefix(PLUS);
         let named = self
             .servers
             .iter()
             .enumerate()
             .filter_map(|(server, name)| Some((server, name.len(), rest(name)?)));
-        named.max_by_key(|(_, length, _)| *length).map(|(server, _, uri)| (server, uri))
+        let (server, _, uri) = named.max_by_key(|(_, length, _)| *length)?;
+        Some((server, if scheme.is_empty() { uri.into() } else { format!("{scheme}{uri}").into() }))
     }
 }
 
@@ -108,9 +133,20 @@ mod tests {
     use super::*;
 
     fn uris(resources: &[(&'static str, &[&'static str])]) -> Uris {
-        let resources: Vec<_> =
-            resources.iter().map(|(server, uris)| Resources { server, uris: uris.to_vec() }).collect();
-        Uris::new(&resources)
+        let resources = resources.iter().map(|(server, uris)| Resources {
+            server,
+            uris: uris.to_vec(),
+            mentioned: vec![],
+        });
+        Uris::new(&resources.collect::<Vec<_>>())
+    }
+
+    fn owner(uris: &Uris, public: &str) -> Option<(usize, String)> {
+        uris.owner(public).map(|(server, own)| (server, own.into_owned()))
+    }
+
+    fn of(server: usize, uri: &str) -> Option<(usize, String)> {
+        Some((server, uri.to_owned()))
     }
 
     #[test]
@@ -118,11 +154,11 @@ mod tests {
         let uris = uris(&[("a", &["file:///x", "file:///y", "file:///y"]), ("b", &["file:///x", "data:z"])]);
         let listed: Vec<&str> = uris.listed().map(|(public, ..)| public).collect();
         assert_eq!(listed, ["a+file:///x", "file:///y", "b+file:///x", "data:z"]);
-        assert_eq!(uris.owner("b+file:///x"), Some((1, "file:///x")));
-        assert_eq!(uris.owner("file:///y"), Some((0, "file:///y")));
-        assert_eq!(uris.owner("file:///x"), None, "nobody can tell whose");
-        assert_eq!(uris.owner("b+never:listed"), Some((1, "never:listed")));
-        assert_eq!(uris.owner("c+file:///y"), None);
+        assert_eq!(owner(&uris, "b+file:///x"), of(1, "file:///x"));
+        assert_eq!(owner(&uris, "file:///y"), of(0, "file:///y"));
+        assert_eq!(owner(&uris, "file:///x"), None, "nobody can tell whose");
+        assert_eq!(owner(&uris, "b+never:listed"), of(1, "never:listed"));
+        assert_eq!(owner(&uris, "c+file:///y"), None);
     }
 
     #[test]
@@ -134,21 +170,36 @@ mod tests {
             [("a+x:1", 0, "x:1"), ("b+a+x:1", 1, "a+x:1"), ("b+x:1", 1, "x:1"), ("y:1", 2, "y:1")]
         );
         for (public, server, own) in listed {
-            assert_eq!(uris.owner(public), Some((server, own)));
+            assert_eq!(owner(&uris, public), of(server, own));
         }
-        assert_eq!(uris.owner("a+b+z:1"), Some((2, "z:1")), "the longer name counts");
+        assert_eq!(owner(&uris, "a+b+z:1"), of(2, "z:1"), "the longer name counts");
+        for (text, may) in [(r#""uri":"b+x:1""#, true), ("a + b", false), ("1 b b+", true), ("", false)] {
+            assert_eq!(uris.may_name(text), may, "{text}");
+        }
     }
 
     #[test]
-    fn what_a_server_mentions_is_called_as_it_is_listed() {
-        let uris = uris(&[("a", &["x:1", "x:2"]), ("b", &["x:1"])]);
-        assert_eq!(uris.public_of(0, "x:1"), "a+x:1");
-        assert_eq!(uris.public_of(0, "x:2"), "x:2");
-        assert_eq!(uris.public_of(1, "x:2"), "b+x:2", "it is another's under this name");
-        assert_eq!(uris.public_of(1, "x:3"), "x:3", "nobody lists it");
-        assert_eq!(uris.public_of(1, "a+q:1"), "b+a+q:1");
-        for (server, uri) in [(0, "x:1"), (0, "x:2"), (1, "x:2"), (1, "a+q:1")] {
-            assert_eq!(uris.owner(&uris.public_of(server, uri)), Some((server, uri)));
+    fn a_view_keeps_its_scheme_and_is_found_though_only_a_tool_mentions_it() {
+        let of_server = |server, uris: &[&'static str], mentioned: &[&str]| Resources {
+            server,
+            uris: uris.to_vec(),
+            mentioned: mentioned.iter().map(|uri| (*uri).to_owned()).collect(),
+        };
+        let uris = Uris::new(&[
+            of_server("a", &["ui://clock/view", "ui://a"], &["ui://clock/view", "ui://hidden"]),
+            of_server("b", &[], &["ui://clock/view", "ui://a+x"]),
+        ]);
+        let listed: Vec<&str> = uris.listed().map(|(public, ..)| public).collect();
+        assert_eq!(listed, ["ui://a+clock/view", "ui://a"]);
+        for (public, expect) in [
+            ("ui://a+clock/view", of(0, "ui://clock/view")),
+            ("ui://b+clock/view", of(1, "ui://clock/view")),
+            ("ui://hidden", of(0, "ui://hidden")),
+            ("ui://b+a+x", of(1, "ui://a+x")),
+            ("ui://b+never/listed", of(1, "ui://never/listed")),
+            ("ui://clock/view", None),
+        ] {
+            assert_eq!(owner(&uris, public), expect, "{public}");
         }
     }
 }

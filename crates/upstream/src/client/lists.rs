@@ -28,7 +28,7 @@ impl Client {
         options: &RequestOptions,
     ) -> Result<Vec<Box<RawValue>>, Error> {
         let session = self.ready().await?;
-        let is_declared = session.capabilities.contains_key(list.capability());
+        let is_declared = list.is_declared(&session.capabilities);
         // Some servers have tools and do not declare them.
         if list != ServerList::Tools && !is_declared {
             return Ok(Vec::new());

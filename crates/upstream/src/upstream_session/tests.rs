@@ -246,6 +246,8 @@ async fn f_90_who_gave_a_call_up_hears_what_their_next_one_says() {
         &json!({ "jsonrpc": "2.0", "method": "notifications/message", "params": { "level": "info" } }),
     );
     assert!(matches!(received.try_recv(), Ok(SideMessage::Logged(_))));
+    says(&mut upstream_session, &json!({ "jsonrpc": "2.0", "method": TASK_BEGUN }));
+    assert!(matches!(received.try_recv(), Ok(SideMessage::TaskBegun)));
 }
 
 const LONG: Duration = Duration::from_secs(60);
@@ -257,6 +259,7 @@ fn received_by(received: &mut mpsc::Receiver<SideMessage>) -> (usize, Vec<questi
         match aside {
             SideMessage::Logged(_) => logged += 1,
             SideMessage::Asked(question) => questions.push(question),
+            SideMessage::TaskBegun => unreachable!("no task begins here"),
         }
     }
     (logged, questions)
