@@ -253,7 +253,7 @@ impl McpSession {
         self.calls.take_due(now)
     }
 
-    /// Sends a list as the answer, as far as it is known.
+    /// Sends a list as the answer, as far as it is known. Refuses a list that turns out not to be offered.
     pub(super) fn answer_list(
         &mut self,
         id: &Id,
@@ -261,6 +261,11 @@ impl McpSession {
         call: &SessionCall,
         effects: &mut impl SessionEffects,
     ) {
+        if list == ServerList::Skills && !self.session_catalog.has_skills() {
+            let error_report = self.session_catalog.no_such_method(list.method(), call.revision);
+            let to = Addressee::request(id, list.method(), call.route.batch);
+            return self.answers.refuse(call.route, to, error_report, effects);
+        }
         let result = self.session_catalog.list(list, call, self.jobs);
         self.answers.answer_raw(id, call.route, &result, effects);
     }

@@ -184,7 +184,7 @@ impl McpSession {
             "prompts/get" | "resources/read" | "completion/complete" if has_servers => {
                 self.ask(request, revision, effects);
             }
-            "skills/list" if self.session_catalog.has_skills() => {
+            "skills/list" if self.session_catalog.may_have_skills() => {
                 self.list(request, ServerList::Skills, revision, effects);
             }
             "skills/get" | "resources/directory/read" if self.session_catalog.has_skills() => {

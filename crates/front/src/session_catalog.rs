@@ -105,7 +105,8 @@ impl SessionCatalog {
 
     /// Makes the result of `server/discover`, in this stateless revision.
     pub(super) fn discovery(&self, revision: Revision, jobs: JobCapabilities) -> Map<String, Value> {
-        let mut result = cacheable();
+        // Servers that are not listed yet may declare extensions.
+        let mut result = cacheable(if self.has_lists() { LIST_LIFE } else { Duration::ZERO });
         result.insert("supportedVersions".to_owned(), Revision::stateless().into());
         self.introduce(revision, jobs, &mut result);
         result
@@ -142,6 +143,11 @@ impl SessionCatalog {
     /// Returns whether a server offers skills (SEP-2640).
     pub(super) fn has_skills(&self) -> bool {
         self.servers.as_ref().is_some_and(|known| known.catalog.extensions().contains_key(SKILLS))
+    }
+
+    /// Returns whether a server offers skills, or may do so once it is listed.
+    pub(super) fn may_have_skills(&self) -> bool {
+        self.has_skills() || !self.has_lists()
     }
 
     /// Returns whether a task can exist here: a tool of unhang itself that is a job, a call of a server's tool, or a task of a server.
@@ -298,10 +304,10 @@ fn without_tools_for_views(list: &str) -> String {
     format!("[{}]", kept.join(","))
 }
 
-/// Makes the members that let a client of a stateless revision cache a result.
-fn cacheable() -> Map<String, Value> {
+/// Makes the members that let a client of a stateless revision cache a result for so long.
+fn cacheable(life: Duration) -> Map<String, Value> {
     let mut result = Map::new();
-    let life = u64::try_from(LIST_LIFE.as_millis()).unwrap_or(u64::MAX);
+    let life = u64::try_from(life.as_millis()).unwrap_or(u64::MAX);
     result.insert("ttlMs".to_owned(), life.into());
     result.insert("cacheScope".to_owned(), "private".into());
     result

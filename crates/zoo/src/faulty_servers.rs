@@ -44,6 +44,7 @@ mod no_outcome;
 mod notification_before_each_answer;
 mod notification_flood;
 mod null_id;
+mod offers_extensions;
 mod progress_after_cancel;
 mod progress_flood;
 mod remembers;
@@ -115,6 +116,7 @@ pub(crate) const ALL: &[FaultyProgram] = table!(
     notification_before_each_answer,
     notification_flood,
     null_id,
+    offers_extensions,
     progress_after_cancel,
     progress_flood,
     remembers,
