@@ -8,13 +8,12 @@
 
 use std::borrow::Cow;
 
-use data_encoding::BASE64;
 use unhang_net::serve::axum::http::HeaderMap;
 use unhang_wire::{self as wire, Body, Id, Json, Message, Piece, read};
 
 use crate::{client_request::declares_capabilities, parked_calls::own_state};
 use unhang_core::revision::Revision;
-use unhang_upstream::http::headers::{METHOD, NAME, REVISION, SESSION, subject};
+use unhang_upstream::http::headers::{METHOD, NAME, REVISION, SESSION, decoded, subject};
 
 /// The kind of a post.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -128,14 +127,6 @@ fn differs(
 
 fn text<'a>(headers: &'a HeaderMap, name: &str) -> Option<Cow<'a, str>> {
     headers.get(name).map(|value| String::from_utf8_lossy(value.as_bytes()))
-}
-
-/// Decodes a header's value. Returns `None` if a header cannot have that value.
-fn decoded(value: &str) -> Option<Cow<'_, str>> {
-    match value.strip_prefix("=?base64?").and_then(|value| value.strip_suffix("?=")) {
-        Some(encoded) => String::from_utf8(BASE64.decode(encoded.as_bytes()).ok()?).ok().map(Cow::Owned),
-        None => value.bytes().all(|byte| matches!(byte, 0x20..=0x7e | b'\t')).then_some(Cow::Borrowed(value)),
-    }
 }
 
 #[cfg(test)]

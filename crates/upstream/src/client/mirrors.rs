@@ -10,17 +10,18 @@ use std::{
 };
 
 use serde::Deserialize;
-use serde_json::{Map, Value, value::RawValue};
+use serde_json::{Value, value::RawValue};
 
 use unhang_proc::deadline::Deadline;
+use unhang_wire::{Json, text_member};
 
 use super::{Client, Error, RequestOptions};
-use crate::http::headers::{self, Mirror};
+use crate::http::{headers, param_headers::ParamHeaders};
 
 /// The mirrored arguments by tool, once the tools have been listed.
 #[derive(Debug, Default)]
 pub(super) struct Mirrors {
-    known: Mutex<Option<HashMap<String, Vec<Mirror>>>>,
+    known: Mutex<Option<HashMap<String, ParamHeaders>>>,
     /// Held by the call that asks for the list.
     listing: tokio::sync::Mutex<()>,
 }
@@ -41,9 +42,9 @@ impl Mirrors {
         params: &str,
         deadline: Deadline,
     ) -> Result<Vec<(String, String)>, Error> {
-        let params: Map<String, Value> = serde_json::from_str(params).unwrap_or_default();
-        let mut headers: Vec<_> = headers::of_request(method, &params).into_iter().collect();
-        let tool = params.get("name").and_then(Value::as_str).filter(|_| method == "tools/call");
+        let params = Json::new(params.as_bytes()).unwrap_or(Json::EMPTY);
+        let mut headers: Vec<_> = headers::of_request(method, params).into_iter().collect();
+        let tool = (method == "tools/call").then(|| text_member(params, "name")).flatten();
         if let Some(tool) = tool {
             if self.known().is_none() {
                 // If the turn does not come in time, the list does not either.
@@ -56,9 +57,9 @@ impl Mirrors {
                 }
             }
             let known = self.known();
-            let mirrors = known.as_ref().and_then(|known| known.get(tool));
-            headers
-                .extend(headers::of_arguments(mirrors.map_or(&[], Vec::as_slice), params.get("arguments")));
+            if let Some(declared) = known.as_ref().and_then(|known| known.get(&tool)) {
+                headers.extend(declared.of_arguments(params.member("arguments")));
+            }
         }
         Ok(headers)
     }
@@ -71,8 +72,8 @@ impl Mirrors {
             let Ok(MirroredTool { name, input_schema }) = serde_json::from_str(raw.get()) else {
                 return true;
             };
-            match headers::mirrors(&input_schema) {
-                Ok(mirrors) => drop(known.insert(name, mirrors)),
+            match ParamHeaders::of_schema(&input_schema) {
+                Ok(declared) => drop(known.insert(name, declared)),
                 Err(why) => {
                     tracing::warn!("unhang leaves out the tool `{name}` of `{server}`: {why} (x-mcp-header)");
                     return false;
@@ -90,7 +91,7 @@ impl Mirrors {
         *self.known() = None;
     }
 
-    fn known(&self) -> MutexGuard<'_, Option<HashMap<String, Vec<Mirror>>>> {
+    fn known(&self) -> MutexGuard<'_, Option<HashMap<String, ParamHeaders>>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -23,6 +23,7 @@
 mod exchange;
 pub mod headers;
 mod hearing;
+pub mod param_headers;
 mod verdict;
 
 use std::{
