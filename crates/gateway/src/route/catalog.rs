@@ -22,10 +22,11 @@ use super::{
     links,
     names::{NameClash, Names, Owner, ServerNames, Style},
     skills::{self, SkillFolders},
-    template,
+    template, tool_headers,
     uris::{Resources, Uris, VIEW},
 };
 use unhang_core::list::ServerList;
+use unhang_upstream::http::param_headers::ParamHeaders;
 
 /// The owners of tools, by the names that are listed: the server, and the server's name for the tool.
 pub type Owners = BTreeMap<String, (String, String)>;
@@ -84,6 +85,8 @@ pub struct Catalog {
     has_tools_for_views_alone: bool,
     extensions: Extensions,
     lists: [CachedList; 5],
+    /// The headers that tools want beside their arguments, by the public names of those tools.
+    param_headers: HashMap<String, ParamHeaders>,
 }
 
 /// One list as JSON, for clients of both eras.
@@ -124,6 +127,7 @@ impl Catalog {
             has_tools_for_views_alone: views.iter().any(|views| views.has_tools_for_views_alone),
             extensions: extensions::merged(sources.iter().map(|source| &source.offered.extensions)),
             lists: Default::default(),
+            param_headers: HashMap::new(),
         };
         for (number, tool) in &mut listed_tools {
             catalog.lead_back(*number, tool, &links::OF_LISTED_TOOL);
@@ -138,6 +142,7 @@ impl Catalog {
             CachedList::new(ServerList::ResourceTemplates, &listed_templates),
             CachedList::new(ServerList::Skills, &listed_skills),
         ];
+        catalog.param_headers = tool_headers::of_listed(listed_tools.iter().map(|(_, tool)| tool.as_str()));
         catalog
     }
 
@@ -189,6 +194,12 @@ impl Catalog {
     #[must_use]
     pub fn extensions(&self) -> &Extensions {
         &self.extensions
+    }
+
+    /// Returns the headers that this tool wants beside its arguments (2026-07-28). Returns `None` if it wants none.
+    #[must_use]
+    pub fn param_headers(&self, public: &str) -> Option<&ParamHeaders> {
+        self.param_headers.get(public)
     }
 
     /// Returns the public names of all tools of servers.

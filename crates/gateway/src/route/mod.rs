@@ -14,4 +14,5 @@ pub mod names;
 pub mod rules;
 mod skills;
 mod template;
+mod tool_headers;
 pub mod uris;
