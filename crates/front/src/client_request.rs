@@ -1,6 +1,6 @@
 //! A request as its client wrote it, and the readers of its parts.
 
-use std::{borrow::Cow, time::Duration};
+use std::{borrow::Cow, sync::Arc, time::Duration};
 
 use unhang_bridge::params::LOG_LEVEL;
 use unhang_wire::{self as wire, Id, Json};
@@ -13,6 +13,7 @@ use unhang_core::{
     wording::shortened,
 };
 use unhang_gateway::{Level, route::apps::UI};
+use unhang_upstream::http::param_headers::ReceivedParamHeaders;
 
 /// The member of a request's `_meta` that lists the client's capabilities.
 pub(super) const CLIENT_CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
@@ -31,6 +32,8 @@ pub(super) struct ClientRequest<'a> {
     pub waited: Duration,
     /// The server that it has waited for.
     pub server: Option<&'a str>,
+    /// The `Mcp-Param-*` headers that came with it. `None` if nothing has to be said in headers.
+    pub param_headers: Option<Arc<ReceivedParamHeaders>>,
 }
 
 impl<'a> ClientRequest<'a> {
@@ -59,7 +62,8 @@ impl<'a> ClientRequest<'a> {
 
     /// Returns the same request with these params.
     pub(super) fn with_params(&self, params: Option<Json<'a>>) -> ClientRequest<'a> {
-        ClientRequest { id: self.id.clone(), method: self.method.clone(), params, ..*self }
+        let (id, method) = (self.id.clone(), self.method.clone());
+        ClientRequest { id, method, params, param_headers: self.param_headers.clone(), ..*self }
     }
 
     /// Returns how a request of a stateless revision introduces its client, for this request to a server. Returns `None` without params or

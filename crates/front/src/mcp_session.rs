@@ -50,7 +50,7 @@ use unhang_core::{
 };
 use unhang_gateway::{FairnessKey, KnownServers};
 use unhang_tools::Definition;
-use unhang_upstream::client::ServerList;
+use unhang_upstream::{client::ServerList, http::param_headers::ReceivedParamHeaders};
 
 pub use super::effects::{
     CallKey, ErrorAnswer, LineTarget, ONLY_STREAM, QuestionKey, QuestionSubject, Resource, SessionAction,
@@ -141,6 +141,11 @@ impl McpSession {
         self.answers.traces().comes_with(header);
     }
 
+    /// Sets the `Mcp-Param-*` headers of the next message. `None` means that they are not compared with the arguments.
+    pub(crate) fn set_param_headers(&mut self, received: Option<ReceivedParamHeaders>) {
+        self.client.param_headers = received.map(Arc::new);
+    }
+
     /// Sets the identity of the client in fair queues.
     #[must_use]
     pub fn with_fairness_key(self, fairness_key: FairnessKey) -> McpSession {
@@ -185,6 +190,11 @@ impl McpSession {
     /// Returns whether input of this stream has no answer yet.
     pub fn awaits(&self, stream: StreamKey) -> bool {
         self.calls.awaits(stream)
+    }
+
+    /// Returns whether the answer to input of this stream may still be an error with a status of its own, so that no answer may begin.
+    pub(super) fn has_unchecked_headers(&self, stream: StreamKey) -> bool {
+        self.calls.have_unchecked_headers(stream)
     }
 
     /// Declares that the own tools may change later, and that clients hear of it.
@@ -308,7 +318,9 @@ impl McpSession {
                 Body::Request { id, method, params, .. } => {
                     let method = shortened(&method, MOST_ECHOED);
                     let (waited, server) = (Duration::ZERO, None);
-                    self.request(&ClientRequest { id, method, params, route, waited, server }, effects);
+                    let param_headers = self.client.param_headers.clone();
+                    let request = ClientRequest { id, method, params, route, waited, server, param_headers };
+                    self.request(&request, effects);
                 }
                 Body::Notification { method, params } => self.notification(&method, params, effects),
                 Body::Response { id, outcome, .. } => {

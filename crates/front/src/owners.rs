@@ -3,7 +3,7 @@
 //! Invariants: a name that no server owns is refused once every server that could own it has been listed or has failed, and not before. The
 //! time that a request has waited for that is part of its limit.
 
-use std::{borrow::Cow, time::Duration};
+use std::{borrow::Cow, sync::Arc, time::Duration};
 
 use serde_json::Value;
 use unhang_bridge::Splice;
@@ -23,6 +23,7 @@ use unhang_gateway::{
     KnownServers,
     route::{catalog::Catalog, names::Owner},
 };
+use unhang_upstream::http::param_headers::ReceivedParamHeaders;
 
 /// A request to a server, in the server's own names.
 pub(super) struct RequestSubject {
@@ -53,6 +54,8 @@ pub(super) struct UnroutedRequest {
     params: String,
     /// The only server that may turn out to own the name, if there is just one.
     server: Option<String>,
+    /// The headers that have to be compared with the arguments once the tool is known.
+    param_headers: Option<Arc<ReceivedParamHeaders>>,
 }
 
 /// The subject of a request.
@@ -205,7 +208,13 @@ impl UnroutedRequest {
         let absent = known.iter().flat_map(|known| known.absent.iter());
         let mut may_be = absent.filter(|absent| method != "resources/read" && absent.may_bring(&about));
         let server = may_be.next().filter(|_| may_be.next().is_none()).map(|absent| absent.server.clone());
-        Some(UnroutedRequest { method, about, params, server })
+        let param_headers = request.param_headers.clone().filter(|_| method == "tools/call");
+        Some(UnroutedRequest { method, about, params, server, param_headers })
+    }
+
+    /// Returns whether its headers may still turn out to differ from its arguments.
+    pub(super) fn has_unchecked_headers(&self) -> bool {
+        self.param_headers.is_some()
     }
 
     /// Returns the request as it came, after it has waited this long.
@@ -217,6 +226,7 @@ impl UnroutedRequest {
             route,
             waited,
             server: self.server.as_deref(),
+            param_headers: self.param_headers.clone(),
         }
     }
 }

@@ -252,8 +252,11 @@ impl McpSession {
 
     fn call(&mut self, request: &ClientRequest<'_>, revision: Revision, effects: &mut impl SessionEffects) {
         let name = request.text("name");
-        if name.as_ref().is_some_and(|name| self.session_catalog.is_of_a_server(name)) {
-            return self.ask(request, revision, effects);
+        if let Some(name) = name.as_ref().filter(|name| self.session_catalog.is_of_a_server(name)) {
+            return match self.session_catalog.header_mismatch(name, request) {
+                Some(error_report) => self.answers.refuse_request(request, error_report, effects),
+                None => self.ask(request, revision, effects),
+            };
         }
         let (tool, arguments) = match self.session_catalog.called(request, name) {
             Ok(called) => called,

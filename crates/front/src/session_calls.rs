@@ -268,6 +268,15 @@ impl SessionCalls {
         self.in_flight.iter().any(|(_, call)| call.route.stream == stream)
     }
 
+    /// Returns whether a request of this stream waits for its server before its headers can be compared with its arguments.
+    pub(super) fn have_unchecked_headers(&self, stream: StreamKey) -> bool {
+        let is_unchecked = |awaited: &Awaited| match awaited {
+            Awaited::Owner(request) => request.has_unchecked_headers(),
+            _ => false,
+        };
+        self.in_flight.iter().any(|(_, call)| call.route.stream == stream && is_unchecked(&call.awaited))
+    }
+
     /// Returns whether no request is in flight.
     pub(super) fn is_empty(&self) -> bool {
         self.in_flight.is_empty()

@@ -45,6 +45,10 @@ const DEFINITIONS: [&str; 2] = ["$defs", "definitions"];
 const SCOPE_KEYWORDS: [&str; 6] =
     ["$id", "$anchor", "$dynamicAnchor", "$dynamicRef", "$recursiveRef", "$recursiveAnchor"];
 
+/// What a client does whose headers differ from its arguments.
+const HEADER_HINT: &str =
+    "list the tools again, and repeat in a header each argument that the tool marks with `x-mcp-header`";
+
 /// The offer of a session; see the module's text.
 #[derive(Debug)]
 pub(super) struct SessionCatalog {
@@ -180,6 +184,19 @@ impl SessionCatalog {
     /// Returns whether a server has this tool and unhang itself does not.
     pub(super) fn is_of_a_server(&self, name: &str) -> bool {
         !self.has_tool(name) && self.servers.as_ref().is_some_and(|known| known.tool(name).is_some())
+    }
+
+    /// Returns the error for a call of this tool of a server whose headers differ from its arguments (2026-07-28, SEP-2243).
+    pub(super) fn header_mismatch(
+        &self,
+        tool: &str,
+        request: &ClientRequest<'_>,
+    ) -> Option<ErrorReport<'static>> {
+        let received = request.param_headers.as_ref()?;
+        let wanted = self.servers.as_ref()?.catalog.param_headers(tool)?;
+        let arguments = request.params.and_then(|params| params.member("arguments"));
+        let summary = wanted.check(arguments, received).err()?;
+        Some(ErrorReport { kind: FaultKind::HeaderMismatch, summary, hint: HEADER_HINT })
     }
 
     /// Returns whether unhang itself has this tool and it is a job.

@@ -19,7 +19,7 @@ use super::{
 use unhang_background::WhoIsAsked;
 use unhang_core::{clients, revision::Revision, wording::shortened};
 use unhang_gateway::{KnownServers, Level};
-use unhang_upstream::http::headers::CallLimit;
+use unhang_upstream::http::{headers::CallLimit, param_headers::ReceivedParamHeaders};
 
 /// The profile of a client; see the module's text.
 #[derive(Debug, Default)]
@@ -36,6 +36,8 @@ pub(super) struct SessionProfile {
     log_from: Option<Level>,
     /// How long the window that asks waits for the answer to a call, if it has said so.
     pub(super) window_limit: Option<CallLimit>,
+    /// The `Mcp-Param-*` headers of the newest message, if they have to be compared with its arguments.
+    pub(super) param_headers: Option<Arc<ReceivedParamHeaders>>,
 }
 
 impl SessionProfile {

@@ -39,7 +39,10 @@ use unhang_core::{
     telemetry::Parent,
 };
 use unhang_gateway::OfSession;
-use unhang_upstream::http::headers::{CallLimit, LIMIT, REVISION, SESSION, WINDOW};
+use unhang_upstream::http::{
+    headers::{CallLimit, LIMIT, REVISION, SESSION, WINDOW},
+    param_headers::ReceivedParamHeaders,
+};
 
 /// The name of unhang as a whole in errors.
 const NAME: &str = "unhang";
@@ -157,7 +160,10 @@ pub(super) async fn posted(
     };
     let asked = asked(&headers, &body.bytes);
     let (trace, window) = (trace(&headers), window(&headers));
-    brought(http_state, Post { peer, caller, takes, trace, window, body }, asked).await
+    // In a session there are no such headers. Between windows nobody reads them.
+    let stands_alone = matches!(asked, PostKind::Alone { .. }) && !http_state.context.are_windows();
+    let param_headers = stands_alone.then(|| param_headers(&headers));
+    brought(http_state, Post { peer, caller, takes, trace, window, param_headers, body }, asked).await
 }
 
 /// Refuses a body of another type than JSON. A page could send some of those without asking whether it may.
@@ -284,6 +290,11 @@ pub(super) fn trace(headers: &HeaderMap) -> Option<Parent> {
     Parent::read(text("traceparent")?, text("tracestate"))
 }
 
+/// Returns the headers that repeat arguments.
+fn param_headers(headers: &HeaderMap) -> ReceivedParamHeaders {
+    ReceivedParamHeaders::among(headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes())))
+}
+
 /// Returns what the headers say of the window that asks. Returns `None` if they name no window.
 fn window(headers: &HeaderMap) -> Option<OfWindow> {
     let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
@@ -300,6 +311,8 @@ pub(super) struct Post {
     pub(super) trace: Option<Parent>,
     /// The part of its headers about a window, which counts from windows alone.
     pub(super) window: Option<OfWindow>,
+    /// The part of its headers that repeats arguments, if it has to be compared with them.
+    pub(super) param_headers: Option<ReceivedParamHeaders>,
     pub(super) body: WholeBody,
 }
 
@@ -314,9 +327,10 @@ impl Post {
 
     pub(super) async fn ask(self, session: &SessionHandle) -> Option<PostReply> {
         let (reply, replied) = oneshot::channel();
-        let Post { body, trace, .. } = self;
+        let Post { body, trace, param_headers, .. } = self;
         let WholeBody { bytes: body, room } = body;
-        let command = SessionCommand::Post { body, room, takes_events: self.takes.events, trace, reply };
+        let takes_events = self.takes.events;
+        let command = SessionCommand::Post { body, room, takes_events, trace, param_headers, reply };
         session.send(command).await.ok()?;
         replied.await.ok()
     }

@@ -103,7 +103,8 @@ async fn said(
         Err(refusal) => return *refusal,
     };
     let instead = no_message(&body.bytes);
-    let post = Post { peer, caller, takes: AcceptHeader::ALL, trace: trace(&headers), window: None, body };
+    let (takes, trace) = (AcceptHeader::ALL, trace(&headers));
+    let post = Post { peer, caller, takes, trace, window: None, param_headers: None, body };
     match instead {
         Some(asked) => brought(&http_state, post, asked).await,
         None => match post.ask(&session).await {

@@ -3,7 +3,8 @@
 //! Theory of operation. As over pipes, the session is one task and one `select!`; only the ways of its lines differ. If the answer to a
 //! post comes first, it goes out whole, as JSON. Otherwise the post gets a stream of events that ends with the answer. That happens if
 //! another line for the post comes first, or if the answer takes longer than [`EVENTS_AFTER`]. Lines about the session go to the stream
-//! that the client has opened for them.
+//! that the client has opened for them. No stream begins for a call whose headers cannot be compared with its arguments yet, because the
+//! status of that answer may have to be 400.
 //!
 //! A request of 2026-07-28 stands alone: it has an actor of its own, which ends with its answer, or with its client. A client of 2024-11-05
 //! has one stream for everything that it hears, answers included, and its session ends with that stream.
@@ -46,6 +47,7 @@ use unhang_core::{
     shell::{Stop, set},
     telemetry::Parent,
 };
+use unhang_upstream::http::param_headers::ReceivedParamHeaders;
 
 /// The time after which a post without an answer gets a stream, so that its client hears from unhang.
 const EVENTS_AFTER: Duration = Duration::from_secs(5);
@@ -83,6 +85,8 @@ pub(super) enum SessionCommand {
         room: Option<MessageBudget>,
         takes_events: bool,
         trace: Option<Parent>,
+        /// Its `Mcp-Param-*` headers, if they have to be compared with its arguments.
+        param_headers: Option<ReceivedParamHeaders>,
         reply: oneshot::Sender<PostReply>,
     },
     /// The client listens. `after` is the last event that it has, if it resumes a stream.
@@ -238,10 +242,15 @@ impl HttpEffects {
         }
     }
 
-    /// Begins the streams of posts that have waited too long, and forgets streams that ended long ago.
-    fn tick(&mut self, now: Instant) {
+    /// Begins the streams of posts that have waited too long, and forgets streams that ended long ago. A post that `may_get_a_status` waits
+    /// again.
+    fn tick(&mut self, now: Instant, may_get_a_status: impl Fn(StreamKey) -> bool) {
         while self.ended.pop_front_if(|(until, ..)| *until <= now).is_some() {}
         while let Some((_, key)) = self.unanswered.pop_front_if(|(due, _)| *due <= now) {
+            if may_get_a_status(key) {
+                self.unanswered.push_back((now + EVENTS_AFTER, key));
+                continue;
+            }
             let _begun = self.begun(key);
         }
     }
@@ -449,8 +458,9 @@ impl HttpSession {
     fn take(&mut self, command: SessionCommand) {
         self.last_seen = Instant::now();
         match command {
-            SessionCommand::Post { body, room, takes_events, trace, reply } => {
+            SessionCommand::Post { body, room, takes_events, trace, param_headers, reply } => {
                 self.work.mcp_session.set_trace_parent(trace);
+                self.work.mcp_session.set_param_headers(param_headers);
                 self.post(&body, room, takes_events, reply);
             }
             // If the client has gone, its next listener takes this place.
@@ -537,7 +547,8 @@ impl HttpSession {
     }
 
     fn tick(&mut self) {
-        self.effects.tick(Instant::now());
+        let mcp_session = &self.work.mcp_session;
+        self.effects.tick(Instant::now(), |key| mcp_session.has_unchecked_headers(key));
         self.work.mcp_session.tick(self.work.now(), &mut self.effects);
     }
 

@@ -26,6 +26,7 @@ use unhang_tools::{Definition, Hints, ToolAnswer, ToolAnswerFuture, ToolCall, To
 
 mod access;
 mod old;
+mod param_headers;
 mod room;
 
 /// What `long` answers with: too much to count for nothing, and less than is cut.

@@ -6,6 +6,7 @@ mod heartbeats;
 mod life;
 mod offers;
 mod owners;
+mod param_headers;
 mod parked_calls;
 mod promotion;
 mod properties;

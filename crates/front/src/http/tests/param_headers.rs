@@ -1,0 +1,42 @@
+//! Calls whose headers have to be compared with their arguments before anything is sent to the client.
+
+use tokio::sync::oneshot;
+use unhang_gateway::testing::mute;
+use unhang_tools::toolbox::NoTools;
+use unhang_upstream::http::param_headers::ReceivedParamHeaders;
+
+use super::{
+    super::session::{PostReply, SessionCommand, mailbox},
+    *,
+};
+
+/// Posts a call of a tool that a starting server may have. Returns the reply, and how long it took.
+async fn called(param_headers: Option<ReceivedParamHeaders>) -> (PostReply, Duration) {
+    let (_mute, entry) = mute();
+    let context = SessionContext::new(Arc::new(NoTools), Some(Servers::start(vec![entry].into())), None);
+    let limits = Limits::default();
+    let work = SessionRuntime::new(limits.clone(), &context, FairnessKey::new("one"), None).alone();
+    let (commands, received) = mailbox();
+    let session = HttpSession::new(String::new(), work, &limits, received, ReplyMode::Alone);
+    let (_end, ending) = watch::channel(false);
+    let running = tokio::spawn(session.run(ending));
+    let (_, body) = alone("tools/call", &json!({ "name": "srv__query", "arguments": { "region": "x" } }));
+    let (reply, replied) = oneshot::channel();
+    let (body, room, takes_events, trace) = (body.into(), None, true, None);
+    let command = SessionCommand::Post { body, room, takes_events, trace, param_headers, reply };
+    let begun = Instant::now();
+    assert!(commands.send(command).await.is_ok(), "it runs");
+    let reply = replied.await.expect("a reply");
+    running.abort();
+    (reply, begun.elapsed())
+}
+
+/// The status of the answer is not sent while it may turn out to be 400.
+#[tokio::test(start_paused = true)]
+async fn no_stream_begins_while_headers_cannot_be_compared() {
+    let (reply, _) = called(None).await;
+    assert!(matches!(reply, PostReply::Events(_)), "nothing has to be compared");
+    let (reply, time) = called(Some(ReceivedParamHeaders::default())).await;
+    assert!(matches!(reply, PostReply::Whole(_, Some(_))), "no server has the tool");
+    assert!(time > Duration::from_secs(20), "it waited for the server: {time:?}");
+}
