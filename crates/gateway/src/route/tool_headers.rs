@@ -29,6 +29,8 @@ fn of_tool(tool: &str) -> Option<(String, ParamHeaders)> {
 #[cfg(test)]
 mod tests {
     use serde_json::value::RawValue;
+    use unhang_bridge::Era;
+    use unhang_core::list::ServerList;
     use unhang_upstream::http::param_headers::ReceivedParamHeaders;
 
     use super::*;
@@ -72,6 +74,8 @@ mod tests {
         ] {
             assert!(missing(name).is_some_and(|error| error.contains(header)), "{name}");
         }
+        // Clients over stdio can use a tool whose annotation is broken.
+        assert!(catalog.list(ServerList::Tools, Era::Modern).contains(r#""name":"far__broken""#));
         for name in ["far__broken", "broken", "plain", "x-mcp-header", "unknown"] {
             assert_eq!(catalog.param_headers(name), None, "{name}");
         }
