@@ -19,7 +19,7 @@ const INVALID_REQUEST: i64 = -32600;
 /// Headers and body of a request do not agree (from 2026-07-28 on).
 const HEADER_MISMATCH: i64 = -32020;
 /// The client lacks what the request needs (from 2026-07-28 on).
-pub(crate) const MISSING_CAPABILITY: i64 = -32021;
+pub const MISSING_CAPABILITY: i64 = -32021;
 /// The revision of the request is not spoken (from 2026-07-28 on).
 const UNSUPPORTED_VERSION: i64 = -32022;
 /// A person has to open a URL first (2025-11-25 alone). A modern server asks for that with `input_required`.

@@ -180,7 +180,9 @@ impl StdioActor {
         let processor_time = || self.process.as_ref()?.server.cpu_time();
         match self.health.tick(now, processor_time) {
             Advice::Wait => {}
-            Advice::Probe => self.upstream_session.probe(),
+            Advice::Probe => {
+                self.upstream_session.probe();
+            }
             Advice::Restart(misses) => {
                 let name = &self.upstream_session.name;
                 let happened =

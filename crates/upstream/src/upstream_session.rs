@@ -562,7 +562,7 @@ impl UpstreamSession {
 
     /// Asks a server that nobody talks to for a sign of life (L-58). Anything that the server says afterwards counts as one. A probe does
     /// not make the server busy; every other request does.
-    pub(crate) fn probe(&mut self) {
+    pub(crate) fn probe(&mut self) -> Id {
         let (since, limit) = (self.now(), self.limits.health_interval);
         let (method, params) = match self.is_stateless() {
             true => {
@@ -572,7 +572,9 @@ impl UpstreamSession {
         };
         let id = self.request_table.begin(since, method, limit, RequestOrigin::Probe);
         let line = compose::request(&id, method, &params);
+        let probe = id.clone();
         self.out.push(Outgoing::Request { id, method: method.into(), line, mirrored: Vec::new() });
+        probe
     }
 
     /// Takes the next thing to send, if any.

@@ -1,13 +1,23 @@
 //! Servers that speak both eras: each client is served in its own.
 
-use std::{fs, time::Duration};
+use std::{
+    fs, io,
+    net::{Ipv4Addr, Shutdown, TcpListener, TcpStream},
+    sync::{
+        Arc,
+        atomic::{AtomicU16, Ordering},
+    },
+    thread,
+    time::Duration,
+};
 
+use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::{
     gateway::{gateway as over_a_pipe, server},
     gateway_http::{finish, gateway, modern_call},
-    harness::{Client, PATIENCE, Sandbox, Web, lab_program, wait_until},
+    harness::{Client, PATIENCE, Remote, Sandbox, Web, lab_program, signal, wait_until},
 };
 
 /// A server that keeps each line that it was sent in a file of its own, so that two processes do not mix them.
@@ -96,4 +106,116 @@ fn a_server_that_asks_in_a_call_asks_a_client_of_its_era_through_the_gateway() {
     client.close_stdin();
     assert_eq!(client.exit_code(), 0, "{}", client.stderr());
     sandbox.assert_nothing_left_within(Duration::from_secs(3));
+}
+
+/// A server that is another one at its second start and later.
+fn changing(first: &str, later: &str) -> String {
+    let lab = lab_program();
+    let line = format!("test -e again && exec {lab} zoo {later}; touch again; exec {lab} zoo {first}");
+    format!("[servers.srv]\ncommand = \"sh\"\nargs = [\"-c\", {line:?}]\nlimits.restart-delay = \"10ms\"\n")
+}
+
+#[test]
+fn a_server_that_changes_its_era_between_two_starts_is_asked_in_the_new_one() {
+    let legacy = "well-behaved --era legacy";
+    for (first, later) in
+        [("modern-only", "era-ambiguous"), ("era-ambiguous", "modern-only"), (legacy, "modern-only")]
+    {
+        let sandbox = Sandbox::with_jobs();
+        let mut client = over_a_pipe(&sandbox, &[changing(first, later)]);
+        let pid: i32 = client.tool_text("srv__pid", json!({})).parse().expect("a number");
+        signal(pid, Signal::KILL);
+        let mut last = Value::Null;
+        wait_until("the new one answers", PATIENCE, || {
+            let id = client.call("srv__echo", json!({ "text": "x" }));
+            last = client.answer_within(id, PATIENCE);
+            last["result"]["content"][0]["text"] == "x"
+        });
+        crate::gateway::finish(client, &sandbox);
+    }
+}
+
+/// Passes each connection to the server that is behind it at the moment, until it is dropped.
+struct Switch {
+    url: String,
+    behind: Arc<AtomicU16>,
+}
+
+impl Switch {
+    fn to(remote: &Remote) -> Switch {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+        let url = format!("http://{}/mcp", listener.local_addr().expect("an address"));
+        let switch = Switch { url, behind: Arc::default() };
+        switch.lead_to(remote);
+        let behind = Arc::clone(&switch.behind);
+        thread::spawn(move || {
+            for client in listener.incoming().map_while(Result::ok) {
+                let port = behind.load(Ordering::Relaxed);
+                if port == 0 {
+                    return;
+                }
+                let Ok(server) = TcpStream::connect((Ipv4Addr::LOCALHOST, port)) else { continue };
+                for (mut from, mut to) in [
+                    (client.try_clone().expect("a socket"), server.try_clone().expect("a socket")),
+                    (server, client),
+                ] {
+                    thread::spawn(move || {
+                        // Either side may have gone.
+                        let _gone = io::copy(&mut from, &mut to);
+                        let _gone = to.shutdown(Shutdown::Both);
+                    });
+                }
+            }
+        });
+        switch
+    }
+
+    fn lead_to(&self, remote: &Remote) {
+        let port = remote.url.split([':', '/']).filter_map(|part| part.parse().ok()).next();
+        self.behind.store(port.expect("a port"), Ordering::Relaxed);
+    }
+}
+
+impl Drop for Switch {
+    fn drop(&mut self) {
+        self.behind.store(0, Ordering::Relaxed);
+        // The thread waits for a connection.
+        let address = self.url.trim_start_matches("http://").trim_end_matches("/mcp");
+        let _gone = TcpStream::connect(address);
+    }
+}
+
+#[test]
+fn a_server_over_http_that_is_deployed_anew_in_another_era_is_asked_in_the_new_one() {
+    for (first, later) in [("session", "modern"), ("modern", "session")] {
+        let sandbox = Sandbox::with_jobs();
+        let mut remote = Remote::start(&sandbox, &["http-well-behaved", "--dialect", first]);
+        let switch = Switch::to(&remote);
+        let mut client = over_a_pipe(&sandbox, &[format!("[servers.srv]\nurl = {:?}\n", switch.url)]);
+        assert_eq!(client.tool_text("srv__echo", json!({ "text": "x" })), "x");
+        let next = Remote::start(&sandbox, &["http-well-behaved", "--dialect", later]);
+        switch.lead_to(&next);
+        drop(std::mem::replace(&mut remote, next));
+        let mut last = Value::Null;
+        wait_until("the new one answers", PATIENCE, || {
+            let id = client.call("srv__echo", json!({ "text": "x" }));
+            last = client.answer_within(id, PATIENCE);
+            last["result"]["content"][0]["text"] == "x"
+        });
+        drop((switch, remote));
+        crate::gateway::finish(client, &sandbox);
+    }
+}
+
+#[test]
+fn a_server_that_answers_the_handshake_with_a_revision_that_nobody_knows_is_named() {
+    let sandbox = Sandbox::with_jobs();
+    let line = r#"while read -r line; do id=$(printf %s "$line" | sed 's/.*"id":\([0-9]*\).*/\1/'); case "$line" in *'"initialize"'*) echo '{"jsonrpc":"2.0","id":'$id',"result":{"protocolVersion":"1999-01-01","capabilities":{"tools":{}},"serverInfo":{"name":"s","version":"1"}}}';; *'"id"'*) echo '{"jsonrpc":"2.0","id":'$id',"error":{"code":-32601,"message":"no"}}';; esac; done"#;
+    let configured = format!("[servers.srv]\ncommand = \"sh\"\nargs = [\"-c\", {line:?}]\n");
+    let mut client = over_a_pipe(&sandbox, &[configured]);
+    let id = client.call("srv__echo", json!({}));
+    let answer = client.answer_within(id, PATIENCE);
+    let message = answer["error"]["message"].as_str().unwrap_or_else(|| panic!("{answer}"));
+    assert!(message.contains("`srv`") && message.contains("1999-01-01"), "{message}");
+    crate::gateway::finish(client, &sandbox);
 }

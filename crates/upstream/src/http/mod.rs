@@ -200,6 +200,8 @@ struct HttpActor {
     held: VecDeque<Outgoing>,
     /// Requests that met with a session that the server had forgotten.
     repeated: HashSet<Id>,
+    /// The request that finds out whether the server still speaks as it did.
+    probe: Option<Id>,
     /// A legacy handshake is not over before the server has taken `notifications/initialized`.
     awaits_initialized: bool,
     /// The time until which requests wait at most for the stream to be open.
@@ -234,6 +236,7 @@ impl HttpActor {
             exchanges: HashMap::new(),
             held: VecDeque::new(),
             repeated: HashSet::new(),
+            probe: None,
             awaits_initialized: false,
             listens_by: None,
             stream: None,
