@@ -120,8 +120,8 @@ pub enum SessionAction {
     Unwatch(Resource),
     /// Tell the servers of the client.
     ClientSpeaks {
-        /// The era of the client.
-        era: Era,
+        /// The era of the client; `None` for a client that has only asked for the discovery, and may go on with a handshake.
+        era: Option<Era>,
         /// The client's capabilities, as JSON.
         capabilities: Box<str>,
     },

@@ -226,9 +226,8 @@ impl McpSession {
     pub fn tick(&mut self, now: Duration, effects: &mut impl SessionEffects) {
         self.now = now;
         while let Some((id, call)) = self.next_over(effects) {
-            if let Awaited::List(list) = call.awaited {
-                // The list goes out as far as it is known.
-                self.answer_list(&id, list, &call, effects);
+            // The answer goes out as far as it is known.
+            if self.answer_from_lists(&id, &call, effects) {
                 continue;
             }
             let unanswered = self.questions.unanswered(&call);
@@ -261,6 +260,35 @@ impl McpSession {
             }
         }
         self.calls.take_due(now)
+    }
+
+    /// Answers a request that waits for the lists of servers, as far as they are known. Returns false for any other request.
+    pub(super) fn answer_from_lists(
+        &mut self,
+        id: &Id,
+        call: &SessionCall,
+        effects: &mut impl SessionEffects,
+    ) -> bool {
+        match call.awaited {
+            Awaited::List(list) => self.answer_list(id, list, call, effects),
+            Awaited::Introduction(_) => self.answer_introduction(id, call, effects),
+            _ => return false,
+        }
+        true
+    }
+
+    /// Answers a handshake, or a discovery.
+    pub(super) fn answer_introduction(
+        &mut self,
+        id: &Id,
+        call: &SessionCall,
+        effects: &mut impl SessionEffects,
+    ) {
+        let result = match call.revision.is_stateless() {
+            true => self.session_catalog.discovery(call.revision, self.jobs),
+            false => self.session_catalog.handshake(call.revision, self.jobs),
+        };
+        self.answers.answer(id, call.revision, call.route, result, effects);
     }
 
     /// Sends a list as the answer, as far as it is known. Refuses a list that turns out not to be offered.

@@ -357,11 +357,10 @@ impl McpSession {
         }
         self.resume_owned(effects);
         if known.has_lists {
-            for id in self.calls.ids_of(|awaited| matches!(awaited, Awaited::List(_))) {
-                if let Some(call) = self.calls.take(&id)
-                    && let Awaited::List(list) = call.awaited
-                {
-                    self.answer_list(&id, list, &call, effects);
+            let waits = |awaited: &Awaited| matches!(awaited, Awaited::List(_) | Awaited::Introduction(_));
+            for id in self.calls.ids_of(waits) {
+                if let Some(call) = self.calls.take(&id) {
+                    self.answer_from_lists(&id, &call, effects);
                 }
             }
             self.stop_if_drained(effects);

@@ -123,9 +123,27 @@ impl McpSession {
         let (session, client) = (self.answers.session_name(), self.answers.client_name());
         tracing::info!(session, client, "a session of revision {} begins", revision.name());
         let capabilities = self.client.capabilities_of_session().unwrap_or("{}").into();
-        self.actions.push_back(SessionAction::ClientSpeaks { era: Era::Legacy, capabilities });
-        let result = self.session_catalog.handshake(revision, self.jobs);
-        self.answers.answer(&request.id, revision, request.route, result, effects);
+        self.actions.push_back(SessionAction::ClientSpeaks { era: Some(Era::Legacy), capabilities });
+        let awaits_extensions = self.client.declares_extensions();
+        self.introduce(request, revision, awaits_extensions, effects);
+    }
+
+    /// Answers a handshake or a discovery. The answer waits for servers that nobody has listed yet if the client wants to know their
+    /// extensions: clients look for them there, and nowhere else.
+    fn introduce(
+        &mut self,
+        request: &ClientRequest<'_>,
+        revision: Revision,
+        awaits_extensions: bool,
+        effects: &mut impl SessionEffects,
+    ) {
+        let method = if revision.is_stateless() { "server/discover" } else { "initialize" };
+        let awaited = (self.calls.new_key(), Awaited::Introduction(method));
+        let call = SessionCall::new(awaited, (revision, request.route), self.now, LIST_PATIENCE);
+        match awaits_extensions && !self.session_catalog.has_lists() {
+            true => self.calls.put_in_flight(request.id.clone(), call),
+            false => self.answer_introduction(&request.id, &call, effects),
+        }
     }
 
     /// Handles a request that names its revision itself.
@@ -142,9 +160,11 @@ impl McpSession {
             return self.answers.refuse_request(request, invalid_params(happened, hint), effects);
         }
         // A client that only probes may go on with a handshake.
-        if request.method != "server/discover" && self.client.begins_without_handshake() {
+        let is_probe = request.method == "server/discover";
+        if is_probe || self.client.begins_without_handshake() {
             let capabilities = request.params.and_then(capabilities).map_or("{}", Json::get).into();
-            self.actions.push_back(SessionAction::ClientSpeaks { era: Era::Modern, capabilities });
+            let era = Some(Era::Modern).filter(|_| !is_probe);
+            self.actions.push_back(SessionAction::ClientSpeaks { era, capabilities });
         }
         self.dispatch(request, revision, effects);
     }
@@ -167,8 +187,7 @@ impl McpSession {
                 self.answers.answer(&request.id, revision, request.route, Map::new(), effects);
             }
             "server/discover" if revision.is_stateless() => {
-                let result = self.session_catalog.discovery(revision, self.jobs);
-                self.answers.answer(&request.id, revision, request.route, result, effects);
+                self.introduce(request, revision, true, effects);
             }
             "tools/list" => self.list(request, ServerList::Tools, revision, effects),
             "tools/call" => self.call(request, revision, effects),

@@ -87,6 +87,13 @@ impl SessionProfile {
         self.signature.as_ref().map(|signature| signature.client_capabilities.as_str())
     }
 
+    /// Returns whether the client has declared an extension in the handshake.
+    pub(super) fn declares_extensions(&self) -> bool {
+        let capabilities = self.capabilities_of_session().and_then(|said| Json::new(said.as_bytes()));
+        let extensions = capabilities.and_then(|said| said.member("extensions"));
+        extensions.is_some_and(|declared| declared.get().starts_with('{') && declared.get().contains(':'))
+    }
+
     /// Returns whether the client has said in the handshake that it shows views.
     pub(super) fn shows_views(&self) -> bool {
         let capabilities = self.capabilities_of_session().and_then(|said| Json::new(said.as_bytes()));

@@ -218,7 +218,11 @@ impl SessionRuntime {
                 SessionAction::Watch { key, resource, limit } => self.watch(key, resource, limit),
                 SessionAction::ClientSpeaks { era, capabilities } => {
                     if let Some(servers) = &self.servers {
-                        servers.client_speaks(era, &capabilities);
+                        servers.client_declares(&capabilities);
+                        match era {
+                            Some(era) => servers.client_speaks(era),
+                            None => servers.client_probes(),
+                        }
                     }
                 }
                 SessionAction::Log(level) => {

@@ -66,7 +66,7 @@ pub enum EraPolicy {
 pub(super) struct OpenSessions {
     legacy: AtomicUsize,
     modern: AtomicUsize,
-    /// There has been a session.
+    /// A client has waited for the servers.
     has_begun: watch::Sender<bool>,
     /// The extensions that clients have declared so far. The first client that declares one counts.
     extensions: Mutex<Extensions>,
@@ -82,8 +82,13 @@ impl OpenSessions {
     /// Counts a session of this era.
     pub(super) fn enter(self: &Arc<Self>, era: Era) -> OpenSession {
         self.of(era).fetch_add(1, Ordering::Relaxed);
-        self.has_begun.send_replace(true);
+        self.note_begun();
         OpenSession { sessions: Arc::clone(self), era }
+    }
+
+    /// Notes that a client waits for the servers.
+    pub(super) fn note_begun(&self) {
+        self.has_begun.send_replace(true);
     }
 
     /// Notes the extensions that a client declares with these capabilities, as JSON, up to a bound.

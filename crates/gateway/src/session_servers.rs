@@ -150,10 +150,19 @@ impl Servers {
         Servers { session_servers: Some(session_servers), ..self.clone() }
     }
 
-    /// Notes the era of the session's client, and its capabilities as JSON. From then on the session sees the lists that servers give in
-    /// this era. Must be called in a runtime.
-    pub fn client_speaks(&self, era: Era, capabilities: &str) {
+    /// Notes the capabilities of the session's client, as JSON, before its era.
+    pub fn client_declares(&self, capabilities: &str) {
         self.core.open_sessions.note_declared(capabilities);
+    }
+
+    /// Notes that a client waits for what the servers declare: their first start waits no longer for the era of a client.
+    pub fn client_probes(&self) {
+        self.core.open_sessions.note_begun();
+    }
+
+    /// Notes the era of the session's client. From then on the session sees the lists that servers give in this era. Must be called in a
+    /// runtime.
+    pub fn client_speaks(&self, era: Era) {
         let session_servers = self.session_servers.as_ref();
         // The clients of windows are of any era.
         let Some(session_servers) = session_servers.filter(|it| it.kind != SessionKind::Windows) else {

@@ -72,6 +72,37 @@ fn what_servers_declare_is_declared_to_clients() {
 }
 
 #[test]
+fn a_client_that_looks_for_extensions_waits_until_servers_are_listed_but_not_for_ever() {
+    let declared = json!({ SKILLS: {} });
+    let hello = |capabilities: Value| {
+        json!({ "protocolVersion": "2025-11-25", "capabilities": capabilities }).to_string()
+    };
+    let discover = || ("server/discover", alone(&json!({}), ""));
+    let views = || ("initialize", hello(json!({ "extensions": { "io.modelcontextprotocol/ui": {} } })));
+    let plain = || ("initialize", hello(json!({ "extensions": {} })));
+    for ((method, params), waits) in [(discover(), true), (views(), true), (plain(), false)] {
+        for come in [true, false] {
+            let mut front = TestSession::new(Limits::default());
+            front.mcp_session = front.mcp_session.with_servers(known(&[TOOL], false));
+            ask(&mut front, 1, method, &params);
+            let mut received = front.received();
+            assert_eq!(received.is_empty(), waits, "{method} {params}");
+            if waits && come {
+                let known = extended(&declared, known(&[TOOL], true));
+                front.mcp_session.servers_changed(front.now, &known, &mut front.effects);
+                received = front.received();
+            } else if waits {
+                front.wait(seconds(2));
+                received = front.received();
+            }
+            let answer = received.iter().find(|message| message["id"] == 1).expect("an answer");
+            let has_skills = answer["result"]["capabilities"]["extensions"][SKILLS].is_object();
+            assert_eq!(has_skills, waits && come, "{answer}");
+        }
+    }
+}
+
+#[test]
 fn a_tool_for_views_alone_is_listed_to_clients_that_show_views() {
     let views = json!({ "extensions": { "io.modelcontextprotocol/ui": { "mimeTypes": [] } } });
     let mut front = front(&json!({}));
