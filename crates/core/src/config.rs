@@ -203,6 +203,9 @@ pub const ROOM_PATIENCE: Duration = Duration::from_secs(5);
 pub const TURN_PATIENCE: Duration = Duration::from_secs(10);
 /// The most messages that wait for their room at a time; each is woken when some is freed.
 pub const MESSAGES_WAITING: usize = 256;
+/// How long a client over HTTP is asked to wait before it resumes a broken stream (`retry:`). The official SDKs try twice and then give up,
+/// so this gives a network six seconds to come back. `rmcp` servers ask for the same.
+pub const STREAM_RETRY: Duration = Duration::from_secs(3);
 /// How long a client over HTTP may read nothing of what is sent to it before its connection is closed.
 pub const DEAF_PATIENCE: Duration = Duration::from_secs(60);
 

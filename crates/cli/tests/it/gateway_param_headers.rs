@@ -112,13 +112,15 @@ fn a_call_that_waits_for_its_server_gets_its_status_when_its_headers_were_compar
     };
     let (tool, region) = ("late__test_mirrored_argument", json!("SECRET"));
     thread::scope(|scope| {
-        let differs = scope.spawn(|| call(&web, tool, &region, &[("mcp-param-region", "x")]));
-        let repeats = scope.spawn(|| call(&web, tool, &region, &[("mcp-param-region", "SECRET")]));
+        // Clients that prefer a stream wait for the status as well.
+        let events = ("accept", "text/event-stream");
+        let differs = scope.spawn(|| call(&web, tool, &region, &[("mcp-param-region", "x"), events]));
+        let repeats = scope.spawn(|| call(&web, tool, &region, &[("mcp-param-region", "SECRET"), events]));
         wait("unhang_requests_without_session 2");
         fs::write(sandbox.path().join("gate"), "open\n").expect("it is read");
         assert_refused(differs.join().expect("no panic"), "is not equal to the argument `region`");
         let answer = repeats.join().expect("no panic");
-        assert_eq!(answer.status, 200);
+        assert_eq!((answer.status, answer.header("content-type")), (200, Some("text/event-stream")));
         assert!(answer.last()["result"]["content"].is_array());
     });
     finish(process, &sandbox);

@@ -35,14 +35,32 @@ pub(super) enum PostKind {
     Crowd,
 }
 
-/// Returns the kind of a post with these headers and this body.
-pub(super) fn asked(headers: &HeaderMap, body: &[u8]) -> PostKind {
+/// A post, as far as the way of its answer depends on it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct AskedPost {
+    pub(super) kind: PostKind,
+    /// Whether it is a request that wants to hear of its progress.
+    pub(super) wants_progress: bool,
+}
+
+/// Classifies a post with these headers and this body.
+pub(super) fn asked(headers: &HeaderMap, body: &[u8]) -> AskedPost {
     let mut pieces = read(body);
     let piece = match (pieces.next(), pieces.next()) {
         (Some(piece), None) => piece,
-        _ => return PostKind::Crowd,
+        _ => return AskedPost { kind: PostKind::Crowd, wants_progress: false },
     };
-    let (id, method, params) = match &piece {
+    let wants_progress = match &piece {
+        Piece::Message(Message { body: Body::Request { params, .. }, .. }) => {
+            params.and_then(wire::progress_token).is_some()
+        }
+        _ => false,
+    };
+    AskedPost { kind: kind(headers, &piece), wants_progress }
+}
+
+fn kind(headers: &HeaderMap, piece: &Piece<'_>) -> PostKind {
+    let (id, method, params) = match piece {
         Piece::Message(Message { body: Body::Request { id, method, params, .. }, .. }) => {
             (Some(id.clone()), Some(&**method), *params)
         }
@@ -70,7 +88,7 @@ pub(super) fn asked(headers: &HeaderMap, body: &[u8]) -> PostKind {
     if let Some(name) = revision.filter(|name| Revision::of_handshake(name).is_none()) {
         return PostKind::Foreign(id, name.into_owned());
     }
-    match (method, session, &piece) {
+    match (method, session, piece) {
         (Some("initialize"), _, _) => PostKind::Begins,
         (_, Some(session), _) => PostKind::Belongs(session),
         (_, None, Piece::Message(_) | Piece::Batch(_)) => PostKind::Homeless(id),
@@ -137,11 +155,11 @@ mod tests {
 
     const LIST: &str = r#"{"jsonrpc":"2.0","id":1,"method":"tools/list"}"#;
 
-    fn kind(headers: &[(&'static str, &str)], body: &str) -> PostKind {
+    fn kind_of(headers: &[(&'static str, &str)], body: &str) -> PostKind {
         let header = |(name, value): &(&'static str, &str)| {
             (HeaderName::from_static(name), HeaderValue::from_bytes(value.as_bytes()).expect("a value"))
         };
-        asked(&headers.iter().map(header).collect(), body.as_bytes())
+        asked(&headers.iter().map(header).collect(), body.as_bytes()).kind
     }
 
     /// A request whose body names this revision.
@@ -215,7 +233,7 @@ mod tests {
             (&[NEW], &whole, missing(METHOD)),
             (&[NEW, CALL], &whole, missing(NAME)),
         ] {
-            assert_eq!(kind(headers, body), expect, "{headers:?} {body}");
+            assert_eq!(kind_of(headers, body), expect, "{headers:?} {body}");
         }
     }
 
@@ -236,10 +254,10 @@ mod tests {
             (&[NEW, CALL, (NAME, "=?base64?/w==?=")], "mcp-name has characters that a header cannot have"),
         ] {
             let expect = PostKind::Differs(Some(Id::from(1)), why.to_owned());
-            assert_eq!(kind(headers, &whole), expect, "{headers:?}");
+            assert_eq!(kind_of(headers, &whole), expect, "{headers:?}");
         }
         for name in ["echo", "=?base64?ZWNobw==?="] {
-            assert_eq!(kind(&[NEW, CALL, (NAME, name)], &whole), alone(true, None), "{name}");
+            assert_eq!(kind_of(&[NEW, CALL, (NAME, name)], &whole), alone(true, None), "{name}");
         }
     }
 

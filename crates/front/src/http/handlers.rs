@@ -20,14 +20,16 @@ use unhang_wire::{self as wire, Id};
 
 use super::{
     Full, HttpRoute, HttpState,
+    accept::{AcceptHeader, EVENTS, JSON},
     access::TokenOwner,
     admission::busy,
-    asked::{PostKind, asked},
+    asked::{AskedPost, PostKind, asked},
     body::{WholeBody, whole},
     message_budget::NoRoom,
     old,
     operators::told,
-    session::{PostReply, SessionCommand, SessionHandle},
+    reply_streams::{PostReply, ReplyForm},
+    session::{SessionCommand, SessionHandle},
     shown,
     stream::parse_id,
 };
@@ -49,8 +51,6 @@ const NAME: &str = "unhang";
 
 const SESSION_HEADER: HeaderName = HeaderName::from_static(SESSION);
 const LAST_EVENT: &str = "last-event-id";
-const EVENTS: &str = "text/event-stream";
-pub(super) const JSON: &str = "application/json";
 
 /// A refusal: its status and its text.
 struct HttpRefusal<'a> {
@@ -110,32 +110,6 @@ pub(super) fn put_off(
         .answer(peer)
 }
 
-/// The types of answers that a client accepts.
-#[derive(Clone, Copy)]
-pub(super) struct AcceptHeader {
-    json: bool,
-    events: bool,
-}
-
-impl AcceptHeader {
-    /// Both types.
-    pub(super) const ALL: AcceptHeader = AcceptHeader { json: true, events: true };
-
-    fn by(headers: &HeaderMap) -> AcceptHeader {
-        let mut kinds = headers.get_all(header::ACCEPT).iter().peekable();
-        if kinds.peek().is_none() {
-            // A client that sends no `Accept` takes everything (RFC 9110).
-            return AcceptHeader::ALL;
-        }
-        let kinds: Vec<String> =
-            kinds.map(|kinds| String::from_utf8_lossy(kinds.as_bytes()).to_lowercase()).collect();
-        let kinds = kinds.iter().flat_map(|kinds| kinds.split(','));
-        let kinds: Vec<&str> = kinds.map(|kind| kind.split(';').next().unwrap_or_default().trim()).collect();
-        let takes = |accepted: [&str; 3]| kinds.iter().any(|kind| accepted.contains(kind));
-        AcceptHeader { json: takes([JSON, "application/*", "*/*"]), events: takes([EVENTS, "text/*", "*/*"]) }
-    }
-}
-
 /// Handles a posted message.
 pub(super) async fn posted(
     http_state: &Arc<HttpState>,
@@ -158,12 +132,12 @@ pub(super) async fn posted(
         Ok(body) => body,
         Err(refusal) => return *refusal,
     };
-    let asked = asked(&headers, &body.bytes);
-    let (trace, window) = (trace(&headers), window(&headers));
+    let AskedPost { kind, wants_progress } = asked(&headers, &body.bytes);
+    let (form, trace, window) = (takes.form(wants_progress), trace(&headers), window(&headers));
     // In a session there are no such headers. Between windows nobody reads them.
-    let stands_alone = matches!(asked, PostKind::Alone { .. }) && !http_state.context.are_windows();
+    let stands_alone = matches!(kind, PostKind::Alone { .. }) && !http_state.context.are_windows();
     let param_headers = stands_alone.then(|| param_headers(&headers));
-    brought(http_state, Post { peer, caller, takes, trace, window, param_headers, body }, asked).await
+    brought(http_state, Post { peer, caller, form, trace, window, param_headers, body }, kind).await
 }
 
 /// Refuses a body of another type than JSON. A page could send some of those without asking whether it may.
@@ -306,7 +280,7 @@ fn window(headers: &HeaderMap) -> Option<OfWindow> {
 pub(super) struct Post {
     pub(super) peer: PeerAddress,
     pub(super) caller: TokenOwner,
-    pub(super) takes: AcceptHeader,
+    pub(super) form: ReplyForm,
     /// The trace that its headers name.
     pub(super) trace: Option<Parent>,
     /// The part of its headers about a window, which counts from windows alone.
@@ -318,19 +292,18 @@ pub(super) struct Post {
 
 impl Post {
     async fn to(self, http_state: &HttpState, session: SessionHandle, statuses: Statuses) -> Response {
-        let (peer, takes) = (self.peer, self.takes);
+        let peer = self.peer;
         match self.ask(&session).await {
-            Some(reply) => answer(http_state, peer, reply, takes, statuses).await,
+            Some(reply) => answer(http_state, peer, reply, statuses).await,
             None => ending(peer),
         }
     }
 
     pub(super) async fn ask(self, session: &SessionHandle) -> Option<PostReply> {
         let (reply, replied) = oneshot::channel();
-        let Post { body, trace, param_headers, .. } = self;
+        let Post { body, form, trace, param_headers, .. } = self;
         let WholeBody { bytes: body, room } = body;
-        let takes_events = self.takes.events;
-        let command = SessionCommand::Post { body, room, takes_events, trace, param_headers, reply };
+        let command = SessionCommand::Post { body, room, form, trace, param_headers, reply };
         session.send(command).await.ok()?;
         replied.await.ok()
     }
@@ -338,7 +311,7 @@ impl Post {
 
 /// Begins a session, unless its first message is refused.
 async fn begun(http_state: &Arc<HttpState>, post: Post) -> Response {
-    let (peer, takes, caller) = (post.peer, post.takes, post.caller.clone());
+    let (peer, caller) = (post.peer, post.caller.clone());
     let (name, session) = match http_state.begin(&caller, HttpRoute::Streamable) {
         Ok(begun) => begun,
         Err(full) => return too_many(peer, full, "sessions"),
@@ -346,7 +319,7 @@ async fn begun(http_state: &Arc<HttpState>, post: Post) -> Response {
     let reply = post.ask(&session).await;
     let is_begun = matches!(reply, Some(PostReply::Whole(_, None) | PostReply::Events(_)));
     let mut response = match reply {
-        Some(reply) => answer(http_state, peer, reply, takes, Statuses::Session).await,
+        Some(reply) => answer(http_state, peer, reply, Statuses::Session).await,
         None => ending(peer),
     };
     let is_session = is_begun && response.status().is_success();
@@ -366,29 +339,14 @@ pub(super) async fn answer(
     http_state: &HttpState,
     peer: PeerAddress,
     reply: PostReply,
-    takes: AcceptHeader,
     statuses: Statuses,
 ) -> Response {
     match reply {
         PostReply::Taken => StatusCode::ACCEPTED.into_response(),
-        // A refusal with a status of its own is not a stream.
-        PostReply::Whole(line, error)
-            if takes.json || error.is_some_and(|error| error.is_ours || statuses != Statuses::Session) =>
-        {
-            match roomy(http_state, peer, line).await {
-                Ok(line) => (statuses.of(error), [(header::CONTENT_TYPE, JSON)], line).into_response(),
-                Err(refusal) => *refusal,
-            }
-        }
-        PostReply::Whole(line, _) => {
-            let event = [b"data: ", &*line, b"\n\n"].concat();
-            // The event may wait for its room, and is in memory only once.
-            drop(line);
-            match roomy(http_state, peer, event).await {
-                Ok(event) => events(Body::from(event)),
-                Err(refusal) => *refusal,
-            }
-        }
+        PostReply::Whole(line, error) => match roomy(http_state, peer, line).await {
+            Ok(line) => (statuses.of(error), [(header::CONTENT_TYPE, JSON)], line).into_response(),
+            Err(refusal) => *refusal,
+        },
         PostReply::Events(body) => events(Body::new(body)),
         PostReply::Gone => StatusCode::NOT_FOUND.into_response(),
     }
@@ -419,9 +377,8 @@ async fn roomy(http_state: &HttpState, peer: PeerAddress, answer: Vec<u8>) -> Re
     }
 }
 
-/// Returns the id of the answered request, from an answer in either form.
+/// Returns the id of the answered request.
 fn answered_id(answer: &[u8]) -> Option<Id> {
-    let answer = answer.strip_prefix(b"data: ").unwrap_or(answer);
     match wire::read(answer).next() {
         Some(wire::Piece::Message(wire::Message { body: wire::Body::Response { id, .. }, .. })) => Some(id),
         _ => None,
@@ -477,7 +434,7 @@ pub(super) async fn listened(
     let sent = session.send(SessionCommand::Listen { after, reply }).await;
     match (sent, replied.await) {
         (Ok(()), Ok(PostReply::Gone)) => unknown(),
-        (Ok(()), Ok(reply)) => answer(&http_state, peer, reply, AcceptHeader::ALL, Statuses::Session).await,
+        (Ok(()), Ok(reply)) => answer(&http_state, peer, reply, Statuses::Session).await,
         _ => no_such_session(peer),
     }
 }

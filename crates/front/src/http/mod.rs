@@ -13,6 +13,7 @@
 //! - Everything that an outsider can make grow has a limit: connections, sessions, bodies, and the queues for clients that do not read.
 //! - Sessions know nothing of one another. A request of one session is answered there alone, and only to the caller that began it.
 
+mod accept;
 mod access;
 mod admission;
 mod asked;
@@ -23,6 +24,7 @@ mod message_budget;
 mod metrics;
 mod old;
 mod operators;
+mod reply_streams;
 mod service;
 mod session;
 mod stateless_clients;
@@ -56,8 +58,9 @@ use self::{
     access::{Shares, TokenOwner},
     message_budget::Budget,
     operators::JobGauge,
+    reply_streams::ReplyMode,
     service::HttpService,
-    session::{HttpSession, ReplyMode, SessionCommand, SessionHandle, mailbox},
+    session::{HttpSession, SessionCommand, SessionHandle, mailbox},
     stateless_clients::{StatelessClient, StatelessClients, StatelessRequest},
 };
 use super::{

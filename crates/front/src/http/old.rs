@@ -25,9 +25,9 @@ use super::{
     asked::no_message,
     body::whole,
     handlers::{
-        AcceptHeader, Post, Statuses, answer, brought, ending, no_events, no_json, refused, too_many, trace,
-        wrong_verb,
+        Post, Statuses, answer, brought, ending, no_events, no_json, refused, too_many, trace, wrong_verb,
     },
+    reply_streams::ReplyForm,
     session::SessionCommand,
     shown,
 };
@@ -75,7 +75,7 @@ async fn opened(
         (Ok(()), Ok(reply)) => {
             let session = shown(&name);
             tracing::info!(%peer, session, "{peer} ({caller}) begins the session {session} by HTTP+SSE");
-            answer(&http_state, peer, reply, AcceptHeader::ALL, Statuses::Session).await
+            answer(&http_state, peer, reply, Statuses::Session).await
         }
         _ => ending(peer),
     }
@@ -103,12 +103,12 @@ async fn said(
         Err(refusal) => return *refusal,
     };
     let instead = no_message(&body.bytes);
-    let (takes, trace) = (AcceptHeader::ALL, trace(&headers));
-    let post = Post { peer, caller, takes, trace, window: None, param_headers: None, body };
+    let (form, trace) = (ReplyForm::WholeOrEvents, trace(&headers));
+    let post = Post { peer, caller, form, trace, window: None, param_headers: None, body };
     match instead {
         Some(asked) => brought(&http_state, post, asked).await,
         None => match post.ask(&session).await {
-            Some(reply) => answer(&http_state, peer, reply, AcceptHeader::ALL, Statuses::Session).await,
+            Some(reply) => answer(&http_state, peer, reply, Statuses::Session).await,
             None => no_such_session(peer),
         },
     }

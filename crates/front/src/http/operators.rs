@@ -20,8 +20,8 @@ use unhang_net::serve::axum::{
 
 use super::{
     HttpState,
+    accept::JSON,
     access::TokenOwner,
-    handlers::JSON,
     metrics::{self, Snapshot},
 };
 use unhang_core::config::STATUS_PATIENCE;

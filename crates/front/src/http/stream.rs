@@ -4,7 +4,9 @@
 //!
 //! - Adding an event never waits. The waiting events are bounded by the owner, which watches [`BufferedBytes`].
 //! - Events have numbers, so that a client can resume a broken stream where it broke. Delivered events are kept for that within [`KEPT`]
-//!   bytes; undelivered events are kept anyway.
+//!   bytes, the last one in any case; undelivered events are kept anyway.
+//! - The id of a priming event has the number of the last delivered event, so that a client that resumes there misses nothing. The number of
+//!   its reader follows, because no two events have the same id.
 //! - At most one body reads a stream. A later one takes its place.
 
 use std::{
@@ -26,7 +28,10 @@ use tokio::{
 use unhang_net::serve::axum::body::{Bytes, HttpBody};
 
 use crate::tally::FrontTally;
-use unhang_core::queue::{Class, Queue, Sink};
+use unhang_core::{
+    config::STREAM_RETRY,
+    queue::{Class, Queue, Sink},
+};
 
 /// The most bytes of delivered events that are kept, in case their reader has missed them.
 pub(super) const KEPT: usize = 64 << 10;
@@ -191,6 +196,26 @@ impl ResponseStream {
         self.state().is_read
     }
 
+    /// Returns the bytes of the delivered events that are kept.
+    pub(super) fn delivered_bytes(&self) -> usize {
+        self.state().taken_bytes
+    }
+
+    /// Starts to read from here on. The reader first gets a priming event, which has a number, no data, and the time to wait before it
+    /// resumes the stream. If events have no numbers, there is no such event.
+    pub(super) fn read_primed(&self) -> StreamBody {
+        let mut body = self.read(None);
+        let state = self.state();
+        if state.last.is_some() {
+            let delivered = state.taken.back().map_or(0, |(number, _)| *number);
+            let retry = STREAM_RETRY.as_millis();
+            let id = format!("{}-{delivered}-{}", state.key, body.reader);
+            body.priming = Some(format!("id: {id}\nretry: {retry}\ndata: \n\n").into());
+        }
+        drop(state);
+        body
+    }
+
     /// Starts to read from here on, or after this event if the stream is resumed.
     pub(super) fn read(&self, after: Option<u64>) -> StreamBody {
         let mut state = self.state();
@@ -206,7 +231,7 @@ impl ResponseStream {
             None => VecDeque::new(),
         };
         state.wake();
-        StreamBody { stream: self.clone(), reader: state.reader, life: None, is_over: false }
+        StreamBody { stream: self.clone(), reader: state.reader, priming: None, life: None, is_over: false }
     }
 
     fn count(&self, state: &mut StreamState) {
@@ -289,6 +314,7 @@ fn number(event: &[u8]) -> Option<u64> {
 /// Reads the stream and the number from an event's id.
 pub(super) fn parse_id(id: &str) -> Option<(u64, u64)> {
     let (stream, number) = id.split_once('-')?;
+    let number = number.split_once('-').map_or(number, |(number, _reader)| number);
     Some((stream.parse().ok()?, number.parse().ok()?))
 }
 
@@ -296,6 +322,8 @@ pub(super) fn parse_id(id: &str) -> Option<(u64, u64)> {
 pub(super) struct StreamBody {
     stream: ResponseStream,
     reader: u64,
+    /// The priming event, until it is taken.
+    priming: Option<Bytes>,
     /// The timer of the next sign of life.
     life: Option<Pin<Box<Sleep>>>,
     is_over: bool,
@@ -309,6 +337,9 @@ impl HttpBody for StreamBody {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<http_body::Frame<Bytes>, Self::Error>>> {
+        if let Some(event) = self.priming.take() {
+            return Poll::Ready(Some(Ok(http_body::Frame::data(event))));
+        }
         match self.stream.next(self.reader, context.waker()) {
             Poll::Ready(Some(event)) => {
                 self.life = None;

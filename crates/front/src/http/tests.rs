@@ -28,6 +28,7 @@ mod access;
 mod old;
 mod param_headers;
 mod room;
+mod streams;
 
 /// What `long` answers with: too much to count for nothing, and less than is cut.
 const LONG: usize = 20_000;
@@ -313,7 +314,8 @@ async fn a_session_is_there_until_its_client_ends_it() {
     assert_eq!(answer["result"]["content"][0]["text"], "done");
     let answer = web.post(&[session, ("accept", "text/event-stream")], call(2, "echo")).await;
     assert_eq!(answer.headers()["content-type"], "text/event-stream");
-    assert!(events(answer.into_body()).await[0].contains(r#""id":2"#));
+    let answer = events(answer.into_body()).await.pop().expect("an answer");
+    assert!(answer.contains(r#""id":2"#), "{answer}");
     assert_eq!(web.ask("DELETE", "/mcp", &[session], Body::empty()).await.status(), 200);
     assert_eq!(web.post(&[session], LIST).await.status(), 404);
     assert_eq!(web.ask("DELETE", "/mcp", &[session], Body::empty()).await.status(), 404);
@@ -370,7 +372,7 @@ async fn a_slow_answer_is_a_stream_that_can_be_taken_up_again() {
     // Where it can be taken up (2025-11-25), and nothing else yet.
     let first = piece(&mut body).await.expect("an event");
     let id = first.lines().next().and_then(|line| line.strip_prefix("id: ")).expect("an id").to_owned();
-    assert_eq!(first, format!("id: {id}\ndata: \n\n"));
+    assert_eq!(first, format!("id: {id}\nretry: 3000\ndata: \n\n"));
     drop(body);
     // A connection that breaks withdraws nothing: the answer waits.
     sleep(Duration::from_secs(20)).await;
@@ -496,7 +498,8 @@ async fn one_listens_to_a_session_at_a_time() {
     }
     // A connection of which the client knows nothing any more is let go of.
     let first = timeout(Duration::from_secs(1), events(bodies.remove(0)));
-    assert_eq!(first.await.expect("it ends"), Vec::<String>::new());
+    assert_eq!(first.await.expect("it ends"), ["id: 0-0-1\nretry: 3000\ndata: \n\n"]);
+    assert_eq!(piece(&mut bodies[0]).await.as_deref(), Some("id: 0-0-2\nretry: 3000\ndata: \n\n"));
     // The other hears from time to time that it is not forgotten.
     assert_eq!(piece(&mut bodies[0]).await.as_deref(), Some(":\n\n"));
     assert_eq!(piece(&mut bodies[0]).await.as_deref(), Some(":\n\n"));

@@ -6,12 +6,15 @@ use unhang_tools::toolbox::NoTools;
 use unhang_upstream::http::param_headers::ReceivedParamHeaders;
 
 use super::{
-    super::session::{PostReply, SessionCommand, mailbox},
+    super::{
+        reply_streams::{PostReply, ReplyForm},
+        session::{SessionCommand, mailbox},
+    },
     *,
 };
 
 /// Posts a call of a tool that a starting server may have. Returns the reply, and how long it took.
-async fn called(param_headers: Option<ReceivedParamHeaders>) -> (PostReply, Duration) {
+async fn called(form: ReplyForm, param_headers: Option<ReceivedParamHeaders>) -> (PostReply, Duration) {
     let (_mute, entry) = mute();
     let context = SessionContext::new(Arc::new(NoTools), Some(Servers::start(vec![entry].into())), None);
     let limits = Limits::default();
@@ -22,8 +25,8 @@ async fn called(param_headers: Option<ReceivedParamHeaders>) -> (PostReply, Dura
     let running = tokio::spawn(session.run(ending));
     let (_, body) = alone("tools/call", &json!({ "name": "srv__query", "arguments": { "region": "x" } }));
     let (reply, replied) = oneshot::channel();
-    let (body, room, takes_events, trace) = (body.into(), None, true, None);
-    let command = SessionCommand::Post { body, room, takes_events, trace, param_headers, reply };
+    let (body, room, trace) = (body.into(), None, None);
+    let command = SessionCommand::Post { body, room, form, trace, param_headers, reply };
     let begun = Instant::now();
     assert!(commands.send(command).await.is_ok(), "it runs");
     let reply = replied.await.expect("a reply");
@@ -34,9 +37,12 @@ async fn called(param_headers: Option<ReceivedParamHeaders>) -> (PostReply, Dura
 /// The status of the answer is not sent while it may turn out to be 400.
 #[tokio::test(start_paused = true)]
 async fn no_stream_begins_while_headers_cannot_be_compared() {
-    let (reply, _) = called(None).await;
-    assert!(matches!(reply, PostReply::Events(_)), "nothing has to be compared");
-    let (reply, time) = called(Some(ReceivedParamHeaders::default())).await;
-    assert!(matches!(reply, PostReply::Whole(_, Some(_))), "no server has the tool");
-    assert!(time > Duration::from_secs(20), "it waited for the server: {time:?}");
+    for (form, seconds) in [(ReplyForm::WholeOrEvents, 5), (ReplyForm::EventsAtOnce, 0)] {
+        let (reply, time) = called(form, None).await;
+        assert!(matches!(reply, PostReply::Events(_)), "nothing has to be compared");
+        assert_eq!(time.as_secs(), seconds, "{form:?}");
+        let (reply, time) = called(form, Some(ReceivedParamHeaders::default())).await;
+        assert!(matches!(reply, PostReply::Whole(_, Some(_))), "no server has the tool");
+        assert!(time > Duration::from_secs(20), "it waited for the server: {time:?}");
+    }
 }
