@@ -216,9 +216,9 @@ fn left_unanswered(web: &Web, [alice, bob]: &[String; 2], seconds: u32) -> (Dura
             until_it_has_a_call(web);
             web.call(bob, 1, "srv__seen", json!({})).last()
         });
-        // Its answer begins with the question.
+        // The stream begins before the question comes on it.
         let mut hers = web.call(alice, 2, "srv__slow", json!({ "seconds": seconds, "ask": true }));
-        assert_eq!(waiting(web), 1);
+        wait_until("the other session waits", PATIENCE, || waiting(web) == 1);
         assert_eq!(hers.next().expect("a question")["method"], ASKED);
         let (answer, open) = timed(|| hers.last());
         (open, text(&answer), text(&his.join().expect("no panic")))

@@ -30,7 +30,7 @@ fn text(answer: WebAnswer) -> String {
 }
 
 /// What each server has not answered.
-fn in_flight(web: &Web) -> Vec<u64> {
+pub(crate) fn in_flight(web: &Web) -> Vec<u64> {
     let status = web.ask("GET", "/status", &[], "").last();
     let servers = status["servers"].as_array().unwrap_or_else(|| panic!("servers: {status}"));
     servers.iter().map(|server| server["inFlight"].as_u64().expect("a number")).collect()

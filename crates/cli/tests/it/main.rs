@@ -54,6 +54,7 @@ mod gateway_service;
 mod gateway_sessions;
 mod gateway_shared;
 mod gateway_state;
+mod gateway_streams;
 mod gateway_tasks;
 mod gateway_traces;
 mod gateway_windows;

@@ -82,11 +82,15 @@ impl Web {
     pub(crate) fn ask(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> WebAnswer {
         let mut stream = TcpStream::connect(&self.address).expect("a connection");
         stream.set_read_timeout(Some(PATIENCE)).expect("a limit");
-        let usual = "content-type: application/json\r\naccept: application/json, text/event-stream";
-        let mut request =
-            format!("{method} {path} HTTP/1.0\r\n{usual}\r\ncontent-length: {}\r\n", body.len());
-        if headers.iter().all(|(name, _)| *name != "host") {
-            request += "host: localhost\r\n";
+        let mut request = format!("{method} {path} HTTP/1.0\r\ncontent-length: {}\r\n", body.len());
+        for (name, value) in [
+            ("content-type", "application/json"),
+            ("accept", "application/json, text/event-stream"),
+            ("host", "localhost"),
+        ] {
+            if headers.iter().all(|(other, _)| *other != name) {
+                request += &format!("{name}: {value}\r\n");
+            }
         }
         if let Some(token) = &self.token {
             request += &format!("authorization: Bearer {token}\r\n");

@@ -65,6 +65,7 @@ const TOOLS: &[ListedTool] = &[
     tool("test_logging_tool", "Logs where that is wanted", &[], true),
     tool("test_missing_capability", "Works for clients that sample only", &[], true),
     tool("test_multiple_content_types", "Returns a text, an image and a resource", &[], true),
+    tool("test_reconnection", "Returns a text, on whichever way its answer comes", &[], true),
     tool("test_sampling", "Asks for a model's answer to a prompt", &[("prompt", "string")], false),
     tool("test_simple_text", "Returns a text", &[], true),
     tool("test_streaming_elicitation", "Asks for a name while its answer is a stream", &[], false),
