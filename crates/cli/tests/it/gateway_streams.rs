@@ -10,7 +10,7 @@ use crate::{
 
 const EVENTS_FIRST: (&str, &str) = ("accept", "text/event-stream, application/json");
 
-fn call(tool: &str, arguments: Value, meta: Value) -> Value {
+fn call(tool: &str, arguments: &Value, meta: &Value) -> Value {
     let params = json!({ "name": tool, "arguments": arguments, "_meta": meta });
     json!({ "jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": params })
 }
@@ -27,7 +27,7 @@ fn a_stream_that_began_before_its_answer_is_resumed_after_its_connection_broke()
     let (process, web) = gateway(&sandbox, &[server("one", &["well-behaved"], "")]);
     let session = web.begin();
     let headers = [("mcp-session-id", &*session), EVENTS_FIRST];
-    let mut stream = web.post(&headers, &call("one__sleep", json!({ "ms": 4000 }), json!({})));
+    let mut stream = web.post(&headers, &call("one__sleep", &json!({ "ms": 4000 }), &json!({})));
     let [id, retry, data] = begin(&mut stream);
     wait_until("the server still works on it", PATIENCE, || in_flight(&web) == [1]);
     assert_eq!((&*retry, &*data), ("retry: 3000", "data:"));
@@ -46,7 +46,7 @@ fn a_stream_that_began_before_its_answer_is_resumed_after_its_connection_broke()
     assert!(listed.last().to_string().contains("one__sleep"));
     // Whoever prefers JSON gets it.
     let plain =
-        web.post(&[("mcp-session-id", &session)], &call("one__echo", json!({ "text": "x" }), json!({})));
+        web.post(&[("mcp-session-id", &session)], &call("one__echo", &json!({ "text": "x" }), &json!({})));
     assert_eq!(plain.header("content-type"), Some("application/json"));
     finish(process, &sandbox);
 }
@@ -69,11 +69,11 @@ fn a_request_that_stands_alone_has_a_stream_that_cannot_be_resumed_and_refusals_
     };
     // A progress token is enough, because progress comes on a stream.
     let headers = [("mcp-method", "tools/call"), ("mcp-name", "one__echo")];
-    let mut stream = post(&headers, &call("one__echo", json!({ "text": "x" }), with_token(&meta)));
+    let mut stream = post(&headers, &call("one__echo", &json!({ "text": "x" }), &with_token(&meta)));
     assert_eq!(stream.header("content-type"), Some("text/event-stream"));
     assert!(stream.line().starts_with("data: {"), "no id and no `retry:`");
     let headers = [("mcp-method", "tools/call"), ("mcp-name", "one__sleep"), EVENTS_FIRST];
-    let stream = post(&headers, &call("one__sleep", json!({ "ms": 60_000 }), meta.clone()));
+    let stream = post(&headers, &call("one__sleep", &json!({ "ms": 60_000 }), &meta));
     assert_eq!((stream.status, stream.header("content-type")), (200, Some("text/event-stream")));
     wait_until("the server has the call", PATIENCE, || in_flight(&web) == [1]);
     drop(stream);
