@@ -111,9 +111,9 @@ fn a_call_that_waits_for_its_server_gets_its_status_when_its_headers_were_compar
         wait_until("the calls wait", PATIENCE, || page().lines().any(|line| line == text));
     };
     let (tool, region) = ("late__test_mirrored_argument", json!("SECRET"));
+    // Clients that prefer a stream wait for the status as well.
+    let events = ("accept", "text/event-stream");
     thread::scope(|scope| {
-        // Clients that prefer a stream wait for the status as well.
-        let events = ("accept", "text/event-stream");
         let differs = scope.spawn(|| call(&web, tool, &region, &[("mcp-param-region", "x"), events]));
         let repeats = scope.spawn(|| call(&web, tool, &region, &[("mcp-param-region", "SECRET"), events]));
         wait("unhang_requests_without_session 2");
