@@ -7,7 +7,7 @@ use unhang_upstream::http::param_headers::ReceivedParamHeaders;
 
 use super::{
     super::{
-        reply_streams::{PostReply, ReplyForm},
+        reply_streams::{HttpEffects, PostReply, ReplyForm},
         session::{SessionCommand, mailbox},
     },
     *,
@@ -45,4 +45,18 @@ async fn no_stream_begins_while_headers_cannot_be_compared() {
         assert!(matches!(reply, PostReply::Whole(_, Some(_))), "no server has the tool");
         assert!(time > Duration::from_secs(20), "it waited for the server: {time:?}");
     }
+}
+
+#[tokio::test]
+async fn a_stream_begins_as_soon_as_headers_were_compared() {
+    let mut effects = HttpEffects::new(ReplyMode::Alone, 1000, Arc::default());
+    let (reply, mut replied) = oneshot::channel();
+    effects.opened(1, None, ReplyForm::EventsAtOnce, reply);
+    effects.handled(1, true, None);
+    for _ in 0..2 {
+        effects.begin_streams(|key| key == 1);
+        assert!(replied.try_recv().is_err(), "the status is not known");
+    }
+    effects.begin_streams(|_| false);
+    assert!(matches!(replied.try_recv(), Ok(PostReply::Events(_))));
 }
