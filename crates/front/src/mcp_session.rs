@@ -193,8 +193,8 @@ impl McpSession {
     }
 
     /// Returns whether the answer to input of this stream may still be an error with a status of its own, so that no answer may begin.
-    pub(super) fn has_unchecked_headers(&self, stream: StreamKey) -> bool {
-        self.calls.have_unchecked_headers(stream)
+    pub(super) fn may_get_a_status(&self, stream: StreamKey) -> bool {
+        self.calls.may_be_refused(stream)
     }
 
     /// Declares that the own tools may change later, and that clients hear of it.

@@ -272,13 +272,15 @@ impl SessionCalls {
         self.in_flight.iter().any(|(_, call)| call.route.stream == stream)
     }
 
-    /// Returns whether a request of this stream waits for its server before its headers can be compared with its arguments.
-    pub(super) fn have_unchecked_headers(&self, stream: StreamKey) -> bool {
-        let is_unchecked = |awaited: &Awaited| match awaited {
+    /// Returns whether a request of this stream waits for a server before unhang knows whether it refuses the request: its headers may
+    /// differ from its arguments, or no server may have the method.
+    pub(super) fn may_be_refused(&self, stream: StreamKey) -> bool {
+        let is_undecided = |awaited: &Awaited| match awaited {
             Awaited::Owner(request) => request.has_unchecked_headers(),
+            Awaited::List(list) => *list == ServerList::Skills,
             _ => false,
         };
-        self.in_flight.iter().any(|(_, call)| call.route.stream == stream && is_unchecked(&call.awaited))
+        self.in_flight.iter().any(|(_, call)| call.route.stream == stream && is_undecided(&call.awaited))
     }
 
     /// Returns whether no request is in flight.

@@ -4,8 +4,8 @@
 //! Theory of operation. If the answer to a post comes first, it goes out whole, as JSON. Otherwise the post gets a stream of events that
 //! ends with the answer. That happens if another line for the post comes first, or if the answer takes longer than [`EVENTS_AFTER`]. If the
 //! client prefers events or asks for progress, the stream begins as soon as the session has accepted the request. Lines about the session
-//! go to the stream that the client has opened for them. No stream begins for a call whose headers cannot be compared with its arguments
-//! yet, because the status of that answer may have to be 400.
+//! go to the stream that the client has opened for them. No stream begins while a request waits for servers and may still be refused,
+//! because the status of that answer may have to be 400 or 404.
 //!
 //! Invariants
 //!

@@ -127,7 +127,7 @@ impl HttpSession {
         let (mut is_ending, mut is_stopped) = (false, false);
         while self.work.act().is_none() {
             let mcp_session = &self.work.mcp_session;
-            self.effects.begin_streams(|key| mcp_session.has_unchecked_headers(key));
+            self.effects.begin_streams(|key| mcp_session.may_get_a_status(key));
             if let Some(reason) = self.is_over().filter(|_| !is_stopped) {
                 is_stopped = true;
                 self.stop(reason);
@@ -236,7 +236,7 @@ impl HttpSession {
 
     fn tick(&mut self) {
         let mcp_session = &self.work.mcp_session;
-        self.effects.tick(Instant::now(), |key| mcp_session.has_unchecked_headers(key));
+        self.effects.tick(Instant::now(), |key| mcp_session.may_get_a_status(key));
         self.work.mcp_session.tick(self.work.now(), &mut self.effects);
     }
 

@@ -80,11 +80,11 @@ fn headers_are_compared_once_the_tool_is_known_and_no_answer_begins_before() {
     ] {
         let mut front = alone(false, headers);
         ask(&mut front, 1, "tools/call", &params("srv__query"));
-        assert_eq!(front.mcp_session.has_unchecked_headers(ONLY_STREAM), is_unchecked);
+        assert_eq!(front.mcp_session.may_get_a_status(ONLY_STREAM), is_unchecked);
         // Headers of a later message do not count for this one.
         front.mcp_session.set_param_headers(None);
         front.mcp_session.servers_changed(front.now, &known(&[TOOL, QUERY], true), &mut front.effects);
-        assert!(!front.mcp_session.has_unchecked_headers(ONLY_STREAM));
+        assert!(!front.mcp_session.may_get_a_status(ONLY_STREAM));
         match headers {
             Some([(_, "x")]) => assert_refused(&mut front, "is not equal to the argument `region`"),
             _ => drop(asked(&mut front)),
@@ -93,5 +93,5 @@ fn headers_are_compared_once_the_tool_is_known_and_no_answer_begins_before() {
     // Other requests have no such headers.
     let mut front = alone(false, Some(&[]));
     ask(&mut front, 1, "resources/read", &params("x").replace("name", "uri"));
-    assert!(front.mcp_session.awaits(ONLY_STREAM) && !front.mcp_session.has_unchecked_headers(ONLY_STREAM));
+    assert!(front.mcp_session.awaits(ONLY_STREAM) && !front.mcp_session.may_get_a_status(ONLY_STREAM));
 }

@@ -1,4 +1,4 @@
-//! Calls whose headers have to be compared with their arguments before anything is sent to the client.
+//! Requests about which servers decide whether unhang refuses them, before anything is sent to the client.
 
 use tokio::sync::oneshot;
 use unhang_gateway::testing::mute;
@@ -15,6 +15,16 @@ use super::{
 
 /// Posts a call of a tool that a starting server may have. Returns the reply, and how long it took.
 async fn called(form: ReplyForm, param_headers: Option<ReceivedParamHeaders>) -> (PostReply, Duration) {
+    let (_, body) = alone("tools/call", &json!({ "name": "srv__query", "arguments": { "region": "x" } }));
+    posted(body, form, param_headers).await
+}
+
+/// Posts a request while the only server starts. Returns the reply, and how long it took.
+async fn posted(
+    body: String,
+    form: ReplyForm,
+    param_headers: Option<ReceivedParamHeaders>,
+) -> (PostReply, Duration) {
     let (_mute, entry) = mute();
     let context = SessionContext::new(Arc::new(NoTools), Some(Servers::start(vec![entry].into())), None);
     let limits = Limits::default();
@@ -23,7 +33,6 @@ async fn called(form: ReplyForm, param_headers: Option<ReceivedParamHeaders>) ->
     let session = HttpSession::new(String::new(), work, &limits, received, ReplyMode::Alone);
     let (_end, ending) = watch::channel(false);
     let running = tokio::spawn(session.run(ending));
-    let (_, body) = alone("tools/call", &json!({ "name": "srv__query", "arguments": { "region": "x" } }));
     let (reply, replied) = oneshot::channel();
     let (body, room, trace) = (body.into(), None, None);
     let command = SessionCommand::Post { body, room, form, trace, param_headers, reply };
@@ -44,6 +53,17 @@ async fn no_stream_begins_while_headers_cannot_be_compared() {
         let (reply, time) = called(form, Some(ReceivedParamHeaders::default())).await;
         assert!(matches!(reply, PostReply::Whole(_, Some(_))), "no server has the tool");
         assert!(time > Duration::from_secs(20), "it waited for the server: {time:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_stream_begins_while_no_server_is_known_to_have_the_method() {
+    for form in [ReplyForm::WholeOrEvents, ReplyForm::EventsAtOnce] {
+        let (_, body) = alone("skills/list", &json!({}));
+        let (reply, time) = posted(body, form, None).await;
+        let PostReply::Whole(_, error) = reply else { panic!("the status is 404") };
+        assert_eq!(error.map(|error| (error.code, error.is_ours)), Some((-32601, true)));
+        assert!(time > Duration::from_secs(1), "it waited for the server: {time:?}");
     }
 }
 
