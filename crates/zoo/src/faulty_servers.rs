@@ -1,5 +1,6 @@
 //! The servers with one vice that the demonstration does not show, one file each, and their table.
 
+mod announces_lists;
 mod answers_after_cancel;
 mod answers_twice;
 mod asks_late;
@@ -72,6 +73,7 @@ pub(crate) use unhang_demo_servers::faulty_servers::well_behaved;
 /// Every one of them, sorted by name.
 pub(crate) const ALL: &[FaultyProgram] = table!(
     Server in "faulty_servers":
+    announces_lists,
     answers_after_cancel,
     answers_twice,
     asks_late,

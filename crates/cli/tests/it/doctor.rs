@@ -33,6 +33,7 @@ const fn expect(
 const MARKED: &[&str] = &["--marker", "{marker}"];
 
 const EXPECTED: &[Expected] = &[
+    expect("announces-lists", &[], &["notifies-before-answers"]),
     expect("answers-after-cancel", &[], &["no-answer", "answers-after-cancel"]),
     expect("answers-twice", &[], &["answers-twice"]),
     // Not seen: it asks only about a call that another client has given up.
