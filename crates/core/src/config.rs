@@ -144,6 +144,9 @@ pub const RESTORE_PATIENCE: Duration = Duration::from_secs(5);
 /// How long a list waits for servers that are still starting. Then the known part has to do, and clients are told of changes. Some clients
 /// give a list up after 5 s (peers.md 3.3).
 pub const LIST_PATIENCE: Duration = Duration::from_secs(2);
+/// The time from one notification of a changed list to the next for which a server announces a change and its list is the same. Some servers
+/// announce changes without end, and each notification wakes every client. A list that differs is told at once.
+pub const LIST_ANNOUNCEMENT_PAUSE: Duration = Duration::from_secs(1);
 /// How long the first start of a server behind a pipe waits for a client to show its era, so that the server is greeted in that era. A
 /// client begins its session within milliseconds after it has started unhang.
 pub const ERA_PATIENCE: Duration = Duration::from_millis(300);

@@ -256,10 +256,13 @@ impl WatchedResources {
     }
 }
 
-/// Returns the indexes in [`LISTS`] of the lists that differ between the earlier and the current knowledge.
+/// Returns the indexes in [`LISTS`] of the lists that differ between the earlier and the current knowledge, or that a server has announced
+/// as changed.
 fn changed_lists(before: &KnownServers, now: &KnownServers) -> impl Iterator<Item = usize> {
-    let is_other =
-        |list: ServerList| before.catalog.list(list, Era::Modern) != now.catalog.list(list, Era::Modern);
+    let is_other = |list: ServerList| {
+        before.catalog.list(list, Era::Modern) != now.catalog.list(list, Era::Modern)
+            || now.announced.are_news_of(list, &before.announced)
+    };
     LISTS.iter().enumerate().filter(move |(_, (list, ..))| is_other(*list)).map(|(list_index, _)| list_index)
 }
 
@@ -271,7 +274,7 @@ pub(super) struct ListListeners<'a> {
 }
 
 impl ListListeners<'_> {
-    /// Notifies them of the servers' lists that have changed.
+    /// Notifies them of the servers' lists that have changed, also if a server only says so.
     pub(super) fn tell_of_servers(
         &self,
         before: &KnownServers,

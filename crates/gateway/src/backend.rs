@@ -15,6 +15,7 @@
 //! - A server that replaces another of the same name offers the lists of that one until it has been listed itself.
 
 use std::{
+    pin::pin,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -27,13 +28,15 @@ use super::{
     RequestTimeouts, Scope, ServerEntry, SessionKey, UnlistedServer,
     admission_limits::AdmissionLimits,
     connection::ServerConnection,
-    eras::{self, BackendEras, OpenSessions},
+    eras::{self, BackendEras},
     instance_limit::InstanceLimit,
     lifecycle::{RestoredStart, StartReason},
+    list_announcements::{ListKinds, ListOrigin},
     list_store::RecalledLists,
     lists::ServerLists,
     log_level::RequestedLevel,
     notification_listener::NotificationListener,
+    open_sessions::OpenSessions,
     owners,
     request_metrics::RequestMetrics,
     resource_watches::{ResourceWatches, Updates},
@@ -181,11 +184,10 @@ impl Backend {
 
     fn assemble(entry: ServerEntry, shared: SharedParts, inherited: Inherited, kind: BackendKind) -> Self {
         let SharedParts { server_index, updates, open_sessions } = shared;
-        let is_counterpart = matches!(kind, BackendKind::Counterpart(_));
-        let (greeting, own) = match kind {
-            BackendKind::Shared => (None, None),
-            BackendKind::Counterpart(era) => (Some(era), None),
-            BackendKind::Own(era, own) => (Some(era), Some(own)),
+        let (greeting, own, origin) = match kind {
+            BackendKind::Shared => (None, None, ListOrigin::Roster),
+            BackendKind::Counterpart(era) => (Some(era), None, ListOrigin::Counterpart),
+            BackendKind::Own(era, own) => (Some(era), Some(own), ListOrigin::Instance),
         };
         let eras = BackendEras::new(&entry, greeting, Arc::clone(&open_sessions));
         let Inherited { offered, recalled, metrics, record } = inherited;
@@ -214,7 +216,7 @@ impl Backend {
                 &limits,
                 Arc::clone(&listener),
             ),
-            lists: ServerLists::new(Arc::clone(&entry), own.is_some() || is_counterpart, offered, recalled),
+            lists: ServerLists::new(Arc::clone(&entry), origin, offered, recalled),
             entry,
             spec,
             own,
@@ -343,7 +345,7 @@ impl Backend {
             self.fetch_lists().await
         };
         match listed {
-            Ok(offered) => self.lists.accept(offered),
+            Ok((offered, announced)) => self.lists.accept(offered, announced),
             Err(error) => {
                 self.lists.note_failed();
                 self.note(&error);
@@ -353,9 +355,13 @@ impl Backend {
         Ok(())
     }
 
-    async fn fetch_lists(self: &Arc<Self>) -> Result<ListedItems, Error> {
+    /// Returns the lists that the server gives now, and the kinds that it had announced before it was asked.
+    async fn fetch_lists(self: &Arc<Self>) -> Result<(ListedItems, ListKinds), Error> {
         let (client, session) = self.ready(StartReason::Listing).await?;
-        let offered = self.lists.fetch(&client, &session, self.eras.greeting()).await?;
+        let announced = self.listener.take_announced();
+        let fetched = self.lists.fetch(&client, &session, self.eras.greeting()).await;
+        // An announcement waits until the server can be listed.
+        let offered = fetched.inspect_err(|_| self.listener.note_announced(announced))?;
         if session.revision.is_stateless() && !self.connection().is_subscribed() {
             // A server that has nothing to tell refuses the subscription.
             let topics = Topics { resources: Vec::new(), lists: true };
@@ -364,13 +370,20 @@ impl Backend {
                 Err(error) => tracing::debug!("`{}` does not report changes: {error}", self.name()),
             }
         }
-        Ok(offered)
+        Ok((offered, announced))
     }
 
-    /// Waits until the lists of the server may have changed or, if they could not be fetched, until another try is due.
-    pub(super) async fn until_changed(&self, was_listed: bool) {
+    /// Waits until the lists of the server may have changed or, if they could not be fetched, until another try is due. Meanwhile it calls
+    /// `publish` when clients are to be told of an announcement.
+    pub(super) async fn until_changed(&self, was_listed: bool, publish: impl Fn()) {
         let pause = self.entry.spec.limits.breaker_cooldown;
-        self.listener.until_lists_change((!was_listed).then_some(pause)).await;
+        let mut changed = pin!(self.listener.until_lists_change((!was_listed).then_some(pause)));
+        loop {
+            tokio::select! {
+                () = changed.as_mut() => return,
+                () = self.lists.until_announcement_counts() => publish(),
+            }
+        }
     }
 
     /// Returns the status of this process or connection.

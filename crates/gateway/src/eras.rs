@@ -27,28 +27,21 @@ use std::{
     pin::pin,
     sync::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
+        atomic::{AtomicBool, Ordering},
     },
-    time::Duration,
 };
 
-use serde_json::{Map, Value};
 use tokio::{
-    sync::watch,
     task::JoinSet,
     time::{Instant, timeout},
 };
-use unhang_bridge::{Era, tasks};
+use unhang_bridge::Era;
 
 use super::{
     Scope, ServerEntry, backend::Backend, gateway_core::GatewayCore, lifecycle::StartReason,
-    list_keeper::keep_lists_while_running,
+    list_keeper::keep_lists_while_running, open_sessions::OpenSessions,
 };
-use crate::route::{
-    apps,
-    extensions::{self, Extensions},
-};
-use unhang_core::config::{CLIENT_EXTENSION_BYTES, CLIENT_EXTENSIONS, LIST_PATIENCE};
+use unhang_core::config::LIST_PATIENCE;
 use unhang_upstream::client::Endpoint;
 
 /// The eras in which a server may be asked.
@@ -59,86 +52,6 @@ pub enum EraPolicy {
     OfClient,
     /// One era, in one process or connection; requests of other clients are translated.
     Only(Era),
-}
-
-/// The sessions that are open: the number of each era, and the extensions that clients have declared.
-#[derive(Debug, Default)]
-pub(super) struct OpenSessions {
-    legacy: AtomicUsize,
-    modern: AtomicUsize,
-    /// A client has waited for the servers.
-    has_begun: watch::Sender<bool>,
-    /// The extensions that clients have declared so far. The first client that declares one counts.
-    extensions: Mutex<Extensions>,
-}
-
-/// An open session of this era, until it is dropped.
-pub(super) struct OpenSession {
-    sessions: Arc<OpenSessions>,
-    era: Era,
-}
-
-impl OpenSessions {
-    /// Counts a session of this era.
-    pub(super) fn enter(self: &Arc<Self>, era: Era) -> OpenSession {
-        self.of(era).fetch_add(1, Ordering::Relaxed);
-        self.note_begun();
-        OpenSession { sessions: Arc::clone(self), era }
-    }
-
-    /// Notes that a client waits for the servers.
-    pub(super) fn note_begun(&self) {
-        self.has_begun.send_replace(true);
-    }
-
-    /// Notes the extensions that a client declares with these capabilities, as JSON, up to a bound.
-    pub(super) fn note_declared(&self, capabilities: &str) {
-        let capabilities: Map<String, Value> = serde_json::from_str(capabilities).unwrap_or_default();
-        let mut known = self.known_extensions();
-        for (name, settings) in extensions::of_capabilities(&capabilities) {
-            let is_small = name.len() + settings.to_string().len() <= CLIENT_EXTENSION_BYTES;
-            if is_small && known.len() < CLIENT_EXTENSIONS {
-                known.entry(name).or_insert(settings);
-            }
-        }
-    }
-
-    /// Returns the extensions that the gateway declares to servers: those of its clients, and views, which it passes on in any case.
-    pub(super) fn declared(&self) -> Extensions {
-        let mut declared = self.known_extensions().clone();
-        declared.insert(apps::UI.to_owned(), apps::declared());
-        // A client declares tasks with each call that may become one.
-        declared.remove(tasks::EXTENSION);
-        declared
-    }
-
-    fn known_extensions(&self) -> MutexGuard<'_, Extensions> {
-        self.extensions.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Returns whether there is a session of this era.
-    pub(super) fn has(&self, era: Era) -> bool {
-        self.of(era).load(Ordering::Relaxed) > 0
-    }
-
-    /// Waits for the first session, for so long at most.
-    pub(super) async fn until_first(&self, limit: Duration) {
-        let mut has_begun = self.has_begun.subscribe();
-        let _has_or_is_late = timeout(limit, has_begun.wait_for(|has_begun| *has_begun)).await;
-    }
-
-    fn of(&self, era: Era) -> &AtomicUsize {
-        match era {
-            Era::Legacy => &self.legacy,
-            Era::Modern => &self.modern,
-        }
-    }
-}
-
-impl Drop for OpenSession {
-    fn drop(&mut self) {
-        self.sessions.of(self.era).fetch_sub(1, Ordering::Relaxed);
-    }
 }
 
 /// The eras of one backend.
@@ -487,14 +400,21 @@ fn words(era: Era) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use std::ffi::OsString;
+    use std::{ffi::OsString, time::Duration};
 
+    use tokio::sync::watch;
     use unhang_proc::{
         server::{LifelineCommand, ServerSpec},
         spawn::Environment,
     };
 
-    use super::{super::testing::mute, *};
+    use super::{
+        super::{KnownServers, Servers, testing::mute},
+        *,
+    };
+    use crate::route::catalog::ListedItems;
+    use unhang_core::list::ServerList;
+    use unhang_upstream::client::ServerListener;
 
     /// Makes the eras of a server behind a pipe, or over HTTP.
     fn eras(is_piped: bool, era: EraPolicy, open: &Arc<OpenSessions>) -> BackendEras {
@@ -565,6 +485,44 @@ mod tests {
             server.address.socket = Some("/nowhere".into());
         }
         assert!(!follows(&leader, None), "it hears the era of each request");
+    }
+
+    #[tokio::test]
+    async fn what_the_counterpart_announces_is_told_to_clients_of_its_era_and_to_windows() {
+        let (_mute, entry) = mute();
+        let servers = Servers::start(vec![entry].into());
+        let backend = servers.core.roster().at(0).expect("it is there");
+        backend.eras.note_spoken(Era::Modern);
+        let counterpart = EraChoice(&backend).counterpart_in(Era::Legacy, &servers.core).expect("it is made");
+        counterpart.eras.note_spoken(Era::Legacy);
+        let announces = || {
+            counterpart.listener.notified("notifications/tools/list_changed", None);
+            let announced = counterpart.listener.take_announced();
+            counterpart.lists.accept(ListedItems::default(), announced);
+            servers.core.publish_to_sessions();
+        };
+        let [legacy, modern] = [Era::Legacy, Era::Modern].map(|era| {
+            let session = servers.for_session(None);
+            session.client_speaks(era);
+            session
+        });
+        let windows = servers.for_windows();
+        let mut known = [&legacy, &modern, &windows].map(Servers::known);
+        let before = known.each_mut().map(|known| known.borrow_and_update().clone());
+        announces();
+        let hears = |known: &watch::Receiver<KnownServers>, before: &KnownServers| {
+            known.borrow().announced.are_news_of(ServerList::Tools, &before.announced)
+        };
+        let heard: Vec<bool> =
+            known.iter().zip(&before).map(|(known, before)| hears(known, before)).collect();
+        assert_eq!(heard, [true, false, true], "its own clients hear of it at once, and others nothing");
+        assert!(!known[1].has_changed().expect("it is there"), "nobody else is woken");
+        // What was announced before a session began is not news to it, whichever lists it gets later.
+        let late = servers.for_session(None);
+        let (known, before) = (late.known(), late.known().borrow().clone());
+        late.client_speaks(Era::Legacy);
+        assert!(!hears(&known, &before));
+        servers.close().await;
     }
 
     #[tokio::test]

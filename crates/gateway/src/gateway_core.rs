@@ -13,10 +13,10 @@ use super::{
     Capacity,
     backend::Backend,
     busy_poll::BusyPoller,
-    eras::OpenSessions,
     instance_limit::InstanceLimit,
     known_servers::KnownServers,
     log_level::RequestedLevel,
+    open_sessions::OpenSessions,
     permits::PermitQueue,
     resource_watches::{Updates, updates},
     roster::Roster,
@@ -87,7 +87,7 @@ impl GatewayCore {
         let is_new = self.known.send_if_modified(|known| {
             let roster = self.roster();
             let listed_backends: Vec<_> =
-                roster.current.iter().map(|backend| (backend, backend.offered())).collect();
+                roster.current.iter().map(|backend| (backend, backend.lists.snapshot())).collect();
             let now = KnownServers::of(&roster, &listed_backends, known.was_settled);
             let before = Arc::clone(&known.catalog);
             let is_new = known.become_known(now);

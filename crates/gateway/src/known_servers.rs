@@ -3,14 +3,17 @@
 //! Invariants
 //!
 //! - Knowledge of the servers never goes back to an older state.
-//! - A session is told of a change only if there is one.
+//! - A session is told of a change only if there is one, or if a server announces one.
 //! - A session knows the lists of its own instances, and of no other session's.
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use super::{RequestTimeouts, backend::Backend, roster::Roster};
+use super::{
+    RequestTimeouts, backend::Backend, list_announcements::KnownAnnouncements, lists::ListSnapshot,
+    roster::Roster,
+};
 use crate::route::{
-    catalog::{Catalog, CatalogSource, ListedItems},
+    catalog::{Catalog, CatalogSource},
     names::Owner,
 };
 use unhang_core::clients::Clocks;
@@ -20,6 +23,8 @@ use unhang_core::clients::Clocks;
 pub struct KnownServers {
     /// Everything that the servers offer.
     pub catalog: Arc<Catalog>,
+    /// The changes of lists that the servers have announced, whether or not the catalog is another since then.
+    pub announced: KnownAnnouncements,
     /// Timeouts, by the index of the server.
     pub timeouts: Arc<BTreeMap<usize, RequestTimeouts>>,
     /// The clocks of the clients that ask.
@@ -89,14 +94,14 @@ impl KnownServers {
     /// settled before.
     pub(super) fn of(
         roster: &Roster,
-        listed_backends: &[(&Arc<Backend>, Arc<ListedItems>)],
+        listed_backends: &[(&Arc<Backend>, ListSnapshot)],
         was_settled: bool,
     ) -> Self {
-        let sources = listed_backends.iter().map(|(backend, offered)| CatalogSource {
+        let sources = listed_backends.iter().map(|(backend, snapshot)| CatalogSource {
             server_index: backend.server_index(),
             name: backend.name(),
             prefix: backend.prefix(),
-            offered,
+            offered: &snapshot.offered,
             is_awaited: !backend.lists.was_listed() && !backend.lists.are_recalled(),
         });
         let sources: Vec<CatalogSource<'_>> = sources.collect();
@@ -105,11 +110,16 @@ impl KnownServers {
         let all = || listed_backends.iter().map(|(backend, _)| backend);
         let timeouts: BTreeMap<usize, RequestTimeouts> = listed_backends
             .iter()
-            .map(|(backend, offered)| (backend.server_index(), backend.timeouts(offered)))
+            .map(|(backend, snapshot)| (backend.server_index(), backend.timeouts(&snapshot.offered)))
             .collect();
+        let mut announced = KnownAnnouncements::default();
+        for (backend, snapshot) in listed_backends {
+            announced.add(backend.server_index(), snapshot.origin, snapshot.announced);
+        }
         let is_settled = all().all(|backend| backend.lists.was_listed());
         Self {
             catalog: Arc::new(catalog),
+            announced,
             timeouts: Arc::new(timeouts),
             clocks: roster.clocks.clone(),
             is_settled,
@@ -122,8 +132,9 @@ impl KnownServers {
 
     /// Puts `now` in the place of the old knowledge, and returns whether it differs.
     pub(super) fn become_known(&mut self, now: Self) -> bool {
-        // A server that tells of changes although there are none wakes nobody.
-        if self.flags() == now.flags()
+        // A server that is listed anew, and is the same, wakes nobody.
+        if !now.announced.are_news(&self.announced)
+            && self.flags() == now.flags()
             && (Arc::ptr_eq(&self.timeouts, &now.timeouts) || self.timeouts == now.timeouts)
             && self.clocks == now.clocks
             && self.absent == now.absent

@@ -27,11 +27,13 @@ mod idle;
 mod instance_limit;
 mod known_servers;
 mod lifecycle;
+mod list_announcements;
 mod list_keeper;
 mod list_store;
 mod lists;
 mod log_level;
 mod notification_listener;
+mod open_sessions;
 mod owners;
 mod permits;
 pub(crate) mod request_metrics;
@@ -62,6 +64,7 @@ pub use self::{
     caller_errors::MayRead,
     eras::EraPolicy,
     known_servers::{KnownServers, UnlistedServer},
+    list_announcements::KnownAnnouncements,
     list_store::ListStore,
     log_level::Level,
     owners::{LeaderServer, LeaderServers, leader_lost},

@@ -59,7 +59,7 @@ pub(super) async fn keep_lists(core: Arc<GatewayCore>, backend: Arc<Backend>, aw
         last = why;
         is_told = tell_absence(&core.notices, &backend, listed.as_ref().err(), is_told);
         core.publish();
-        backend.until_changed(listed.is_ok()).await;
+        backend.until_changed(listed.is_ok(), || core.publish()).await;
     }
 }
 
@@ -68,11 +68,12 @@ pub(super) async fn keep_lists(core: Arc<GatewayCore>, backend: Arc<Backend>, aw
 pub(super) async fn keep_lists_while_running(
     backend: Arc<Backend>,
     whose: String,
-    publish: impl Fn() -> bool + Send,
+    publish: impl Fn() -> bool + Send + Sync,
 ) {
     let mut was_listed = true;
     loop {
-        backend.until_changed(was_listed).await;
+        // Whether anybody sees the lists is looked at once they are new.
+        backend.until_changed(was_listed, || _ = publish()).await;
         if !backend.runs() {
             // The backend is listed once a request has started it.
             was_listed = true;

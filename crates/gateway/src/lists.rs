@@ -4,17 +4,25 @@
 //!
 //! - Lists stay until there are newer ones.
 //! - Items that the rules of a server do not allow are listed nowhere.
+//! - What a server has announced counts together with the lists that it gave after that.
 //! - The lists of the last run count until the server has been listed, under the rules of today.
 
 use std::{
     collections::HashSet,
+    future,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use serde_json::value::RawValue;
+use tokio::time::{Instant, sleep_until};
 use unhang_bridge::Era;
 
-use super::{Scope, ServerEntry, list_store::RecalledLists, owners};
+use super::{
+    Scope, ServerEntry,
+    list_announcements::{AnnouncementCounts, AnnouncementPace, ListKinds, ListOrigin},
+    list_store::RecalledLists,
+    owners,
+};
 use crate::route::{
     catalog::{ListedItems, Owners},
     extensions,
@@ -25,8 +33,7 @@ use unhang_upstream::client::{Client, Error, RequestOptions, ServerInfo, ServerL
 /// The lists of one server, as far as they are known.
 pub(super) struct ServerLists {
     entry: Arc<ServerEntry>,
-    /// Whether this is the instance of one session.
-    is_own: bool,
+    origin: ListOrigin,
     known: Mutex<KnownLists>,
 }
 
@@ -42,13 +49,23 @@ struct KnownLists {
     recalled: RecalledLists,
     /// Messages that the log has had once: rules without effect, and lists that are cut.
     reported: HashSet<String>,
+    /// What the server has announced.
+    announcements: AnnouncementPace,
+}
+
+/// The lists of a server at one moment, and what it had announced before it gave them.
+#[derive(Clone)]
+pub(super) struct ListSnapshot {
+    pub offered: Arc<ListedItems>,
+    pub origin: ListOrigin,
+    pub announced: AnnouncementCounts,
 }
 
 impl ServerLists {
     /// Makes the lists of this server. It offers the lists of its predecessor as far as its own rules allow.
     pub(super) fn new(
         entry: Arc<ServerEntry>,
-        is_own: bool,
+        origin: ListOrigin,
         mut offered: ListedItems,
         recalled: RecalledLists,
     ) -> Self {
@@ -60,13 +77,21 @@ impl ServerLists {
             is_late: false,
             recalled,
             reported: HashSet::new(),
+            announcements: AnnouncementPace::default(),
         };
-        Self { entry, is_own, known: Mutex::new(known) }
+        Self { entry, origin, known: Mutex::new(known) }
     }
 
     /// Returns the lists that the server gave last.
     pub(super) fn offered(&self) -> Arc<ListedItems> {
         Arc::clone(&self.known().offered)
+    }
+
+    /// Returns the same, with what the server had announced before.
+    pub(super) fn snapshot(&self) -> ListSnapshot {
+        let known = self.known();
+        let (offered, announced) = (Arc::clone(&known.offered), known.announcements.counts());
+        ListSnapshot { offered, origin: self.origin, announced }
     }
 
     /// Returns whether the server has been listed, or has failed to be.
@@ -104,10 +129,22 @@ impl ServerLists {
         self.known().is_late = true;
     }
 
-    /// Notes that the server has just been listed, with these lists.
-    pub(super) fn accept(&self, offered: ListedItems) {
+    /// Notes that the server has just been listed, with these lists, after it had announced these kinds.
+    pub(super) fn accept(&self, offered: ListedItems, announced: ListKinds) {
         let mut known = self.known();
+        let before = Arc::clone(&known.offered);
+        known.announcements.listed(announced, &before, &offered, Instant::now());
         (known.offered, known.was_listed, known.has_lists) = (Arc::new(offered), true, true);
+    }
+
+    /// Waits until an announcement counts that had to wait. Never ends if there is none. Cancel-safe.
+    pub(super) async fn until_announcement_counts(&self) {
+        let due = self.known().announcements.next_due();
+        match due {
+            Some(due) => sleep_until(due).await,
+            None => future::pending().await,
+        }
+        self.known().announcements.count_due(Instant::now());
     }
 
     /// Notes that the server could not be listed.
@@ -209,8 +246,9 @@ impl ServerLists {
     /// Leaves out the tools that clients may not have. Reports each rule without effect once.
     fn allowed(&self, listed: Vec<Box<RawValue>>) -> Vec<Box<RawValue>> {
         let rules = &self.entry.tool_rules;
-        // Rules of an instance have been reported already.
-        let in_vain = if self.is_own { Vec::new() } else { rules.without_effect(&listed) };
+        // Rules of an instance or a counterpart have been reported already.
+        let is_first = self.origin == ListOrigin::Roster;
+        let in_vain = if is_first { rules.without_effect(&listed) } else { Vec::new() };
         for (rule, why) in in_vain {
             if self.known().reported.insert(rule.clone()) {
                 tracing::warn!("{rule} of `{}` has no effect: {why}", self.entry.spec.name);

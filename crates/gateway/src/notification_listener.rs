@@ -10,7 +10,7 @@ use std::{
     future::Future,
     pin::Pin,
     sync::{
-        Arc,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
@@ -25,7 +25,8 @@ use unhang_wire::{Json, text_member};
 
 use super::{
     SessionKey,
-    eras::OpenSessions,
+    list_announcements::ListKinds,
+    open_sessions::OpenSessions,
     resource_watches::{ResourceUpdate, Updates},
     status::ServerRecord,
     waiting_requests::WaitingRequests,
@@ -41,6 +42,8 @@ pub(super) struct NotificationListener {
     server: String,
     /// Rung when the server's lists may have changed.
     changed: Notify,
+    /// The kinds of lists whose change the server has announced since it was last asked for its lists.
+    announced: Mutex<ListKinds>,
     /// The server asks questions during calls, over a stream on which nothing says which call a question is about.
     asks: AtomicBool,
     /// The first question of the server was put to a session.
@@ -71,6 +74,7 @@ impl NotificationListener {
         Self {
             server,
             changed,
+            announced: Mutex::default(),
             asks,
             asked_one_first,
             waiting,
@@ -85,6 +89,20 @@ impl NotificationListener {
     /// Notes that the server's lists may have changed.
     pub(super) fn lists_may_have_changed(&self) {
         self.changed.notify_one();
+    }
+
+    /// Takes what the server has announced so far. Its lists are asked for next.
+    pub(super) fn take_announced(&self) -> ListKinds {
+        std::mem::take(&mut *self.announced())
+    }
+
+    /// Notes what the server has announced, until its lists are asked for again.
+    pub(super) fn note_announced(&self, kinds: ListKinds) {
+        self.announced().add(kinds);
+    }
+
+    fn announced(&self) -> MutexGuard<'_, ListKinds> {
+        self.announced.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits until the server's lists may have changed, or for `retry_after` if they could not be fetched.
@@ -159,6 +177,7 @@ impl ServerListener for NotificationListener {
 
     fn notified(&self, method: &str, params: Option<&RawValue>) {
         if method.ends_with("/list_changed") {
+            self.note_announced(ListKinds::announced_by(method));
             self.lists_may_have_changed();
         } else if method == "notifications/resources/updated" {
             let params = params.and_then(|params| Json::new(params.get().as_bytes()));

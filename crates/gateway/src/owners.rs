@@ -159,7 +159,7 @@ mod tests {
     use tokio::sync::broadcast;
 
     use super::{
-        super::{backend::Backend, testing::mute},
+        super::{backend::Backend, list_announcements::ListKinds, testing::mute},
         *,
     };
     use unhang_upstream::client::Endpoint;
@@ -172,7 +172,7 @@ mod tests {
         }
         let backend = Backend::new(entry, 0, broadcast::channel(1).0, std::sync::Arc::default(), None);
         let owners = [("one__a".to_owned(), ("one".to_owned(), "a".to_owned()))].into();
-        backend.lists.accept(ListedItems { owners, ..ListedItems::default() });
+        backend.lists.accept(ListedItems { owners, ..ListedItems::default() }, ListKinds::default());
         let told = |kind, tool| {
             let happened = "`srv` did not answer `tools/call` within 3s".to_owned();
             let failure = failure("srv", kind, "tools/call", happened, "wait");

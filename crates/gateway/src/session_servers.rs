@@ -42,14 +42,16 @@ use unhang_proc::deadline::Deadline;
 use super::{
     KnownServers, Level, MayRead, Scope, Servers, SessionKey,
     backend::{Backend, SessionInstance},
-    eras::{EraChoice, OpenSession},
+    eras::EraChoice,
     gateway_core::GatewayCore,
     list_keeper::keep_lists_while_running,
+    lists::ListSnapshot,
     log_level::RequestedLevel,
+    open_sessions::OpenSession,
     owners::marked,
     resource_watches::{ResourceUpdate, Updates, updates},
 };
-use crate::route::catalog::{Catalog, ListedItems};
+use crate::route::catalog::Catalog;
 use unhang_core::{config::DISPOSE_LIMIT, fair::FairnessKey};
 
 /// The kind of caller that asks the servers.
@@ -324,9 +326,21 @@ impl SessionServers {
                 SessionKind::Windows => {
                     let roster = self.core.roster();
                     let seen = roster.current.iter().filter(|backend| self.sees(backend));
-                    let marked = |backend: &Backend| Arc::new(marked(backend.name(), &backend.offered()));
-                    let listed_backends: Vec<_> = seen.map(|backend| (backend, marked(backend))).collect();
-                    KnownServers::of(&roster, &listed_backends, known.was_settled)
+                    let snapshot = |backend: &Backend| {
+                        let snapshot = backend.lists.snapshot();
+                        let offered = Arc::new(marked(backend.name(), &snapshot.offered));
+                        ListSnapshot { offered, ..snapshot }
+                    };
+                    let listed_backends: Vec<_> = seen.map(|backend| (backend, snapshot(backend))).collect();
+                    let mut now = KnownServers::of(&roster, &listed_backends, known.was_settled);
+                    // The calls of windows go to counterparts too, so clients hear what counterparts announce.
+                    for (backend, _) in listed_backends {
+                        if let Some(other) = backend.eras.counterpart() {
+                            let ListSnapshot { origin, announced, .. } = other.lists.snapshot();
+                            now.announced.add(other.server_index(), origin, announced);
+                        }
+                    }
+                    now
                 }
             };
             known.become_known(now)
@@ -338,35 +352,48 @@ impl SessionServers {
     fn known_with_own(&self, of_all: KnownServers) -> KnownServers {
         let instances = self.instances();
         let listed = instances.values().filter(|instance| instance.backend.lists.was_listed());
-        let mut own: HashMap<usize, Arc<ListedItems>> =
-            listed.map(|instance| (instance.backend.server_index(), instance.backend.offered())).collect();
+        let mut own: HashMap<usize, ListSnapshot> = listed
+            .map(|instance| (instance.backend.server_index(), instance.backend.lists.snapshot()))
+            .collect();
         drop(instances);
         let (era, mut awaits_lists) = (self.era(), false);
-        for backend in self.core.current() {
-            awaits_lists |= EraChoice(&backend).awaits_lists_in(era);
+        let (current, mut unheard) = (self.core.current(), Vec::new());
+        for backend in &current {
+            awaits_lists |= EraChoice(backend).awaits_lists_in(era);
             if let Some(other) = backend.eras.counterpart_listed_in(era) {
-                own.entry(other.server_index()).or_insert_with(|| other.offered());
+                own.entry(other.server_index()).or_insert_with(|| other.lists.snapshot());
             }
+            unheard.extend([Some(backend), backend.eras.counterpart()].into_iter().flatten());
         }
         let of_all = KnownServers { has_lists: of_all.has_lists && !awaits_lists, ..of_all };
         let of_all = match self.may_read.now() {
             true => of_all,
             false => self.without_words(of_all),
         };
-        if own.is_empty() {
-            return of_all;
+        let mut known = match own.is_empty() {
+            true => of_all,
+            false => self.known_in_place_of(&own, of_all),
+        };
+        for backend in unheard {
+            let ListSnapshot { origin, announced, .. } = backend.lists.snapshot();
+            known.announced.add_unheard(backend.server_index(), origin, announced);
         }
+        known
+    }
+
+    /// Returns the knowledge of all servers, of which some have given the session these lists instead, by the index of the server.
+    fn known_in_place_of(&self, own: &HashMap<usize, ListSnapshot>, of_all: KnownServers) -> KnownServers {
         let roster = self.core.roster();
         let current = roster.current.iter();
         let listed_backends = current.map(|backend| {
             let own = own.get(&backend.server_index()).cloned();
-            (backend, own.unwrap_or_else(|| backend.offered()))
+            (backend, own.unwrap_or_else(|| backend.lists.snapshot()))
         });
         let listed_backends: Vec<_> = listed_backends.collect();
-        let KnownServers { catalog, timeouts, .. } =
+        let KnownServers { catalog, announced, timeouts, .. } =
             KnownServers::of(&roster, &listed_backends, of_all.was_settled);
         // Whether the servers are known does not depend on a session's own instances.
-        KnownServers { catalog, timeouts, ..of_all }
+        KnownServers { catalog, announced, timeouts, ..of_all }
     }
 
     /// Returns the same knowledge without the output of servers that are not there.

@@ -33,6 +33,7 @@ mod floods;
 mod following;
 mod gateway;
 mod gateway_access;
+mod gateway_announcements;
 mod gateway_asking;
 mod gateway_bodies;
 mod gateway_descriptors;

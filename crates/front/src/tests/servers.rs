@@ -8,7 +8,7 @@ use unhang_bridge::Era;
 use super::*;
 use unhang_core::clients::Clocks;
 use unhang_gateway::{
-    KnownServers, RequestTimeouts, ServerAnswer, ServerRequest, UnlistedServer,
+    KnownAnnouncements, KnownServers, RequestTimeouts, ServerAnswer, ServerRequest, UnlistedServer,
     route::{
         catalog::{Catalog, CatalogSource, ListedItems},
         names::Style,
@@ -48,6 +48,7 @@ pub(super) fn known_at(server_index: usize, tools: &[&str], is_settled: bool) ->
     };
     let sources = [source(server_index, "srv", &offered), source(server_index + 1, "bare", &bare)];
     KnownServers {
+        announced: KnownAnnouncements::default(),
         catalog: Arc::new(Catalog::new(&Style::default(), &["echo"], &sources)),
         timeouts: Arc::new([(server_index, timeouts)].into()),
         clocks: Clocks::default(),

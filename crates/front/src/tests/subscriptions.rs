@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use unhang_gateway::{KnownAnnouncements, KnownServers};
+
 use super::{
     servers::{TOOL, known, known_at},
     *,
@@ -274,6 +276,40 @@ fn a_change_is_told_of_the_lists_that_have_changed_to_those_that_asked_for_them(
     nothing.catalog = Arc::default();
     let expect = [of(1, "tools"), of(2, "prompts"), of(3, "resources")];
     assert_eq!(told(&mut front, nothing), expect);
+}
+
+#[test]
+fn what_a_server_announces_is_told_although_the_list_is_the_same() {
+    let announced = |tools, prompts, resources| KnownServers {
+        announced: KnownAnnouncements::of_one(tools, prompts, resources),
+        ..known(&[TOOL], true)
+    };
+    let mut front = TestSession::shaken(Limits::default(), "2025-11-25");
+    front.mcp_session = front.mcp_session.with_servers(announced(7, 7, 7));
+    for (id, list) in [("1", "toolsListChanged"), ("2", "promptsListChanged"), ("3", "resourcesListChanged")]
+    {
+        listens(&mut front, id, &format!(r#"{{"{list}":true}}"#));
+    }
+    front.received();
+    let mut told = |now| {
+        front.mcp_session.servers_changed(front.now, &now, &mut front.effects);
+        let heard = |message: &Value| {
+            let method = message["method"].as_str().expect("a notification");
+            assert!(method.ends_with("/list_changed"), "{message}");
+            (subscription(message).as_u64(), method.to_owned())
+        };
+        front.received().iter().map(heard).collect::<Vec<_>>()
+    };
+    let of = |id: u64, list: &str| {
+        let method = format!("notifications/{list}/list_changed");
+        [(None, method.clone()), (Some(id), method)]
+    };
+    assert_eq!(told(announced(7, 7, 7)), [], "nothing was announced since");
+    assert_eq!(told(announced(8, 7, 7)), of(1, "tools"), "the session and its subscription");
+    assert_eq!(told(announced(8, 8, 9)), [of(2, "prompts"), of(3, "resources")].concat());
+    let mut both = known(&[TOOL, OTHER], true);
+    both.announced = KnownAnnouncements::of_one(9, 8, 9);
+    assert_eq!(told(both), of(1, "tools"), "once, though the list differs too");
 }
 
 #[test]

@@ -3,19 +3,21 @@
 use std::time::Duration;
 
 use serde_json::value::RawValue;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use super::{
     super::{
         Capacity, ServerEntry,
         lifecycle::StartReason,
+        list_announcements::ListKinds,
         start_turns::{START_TURN, STARTS},
         testing::{call, mute},
     },
     *,
 };
-use unhang_core::fault::FaultKind;
-use unhang_upstream::client::Error;
+use crate::route::catalog::ListedItems;
+use unhang_core::{config::LIST_ANNOUNCEMENT_PAUSE, fault::FaultKind, list::ServerList};
+use unhang_upstream::client::{Error, ServerListener};
 
 const SOON: Duration = Duration::from_millis(50);
 const LIMIT: Duration = Duration::from_secs(30);
@@ -36,9 +38,23 @@ fn listed_tool(tool: &str) -> ListedItems {
     ListedItems { tools: vec![tool], ..ListedItems::default() }
 }
 
+/// As if it had announced this and had been listed then, with the same items as before.
+fn announced(backend: &Backend, method: &str) {
+    backend.listener.notified(method, None);
+    backend.lists.accept(ListedItems::clone(&backend.offered()), backend.listener.take_announced());
+}
+
+/// The lists of which a session hears since it looked last.
+fn hears_of(known: &mut watch::Receiver<KnownServers>, before: &mut KnownServers) -> Vec<ServerList> {
+    let now = known.borrow_and_update().clone();
+    let before = std::mem::replace(before, now.clone());
+    let lists = [ServerList::Tools, ServerList::Prompts, ServerList::Resources];
+    lists.into_iter().filter(|list| now.announced.are_news_of(*list, &before.announced)).collect()
+}
+
 /// As if it had been listed.
 fn listed(backend: &Backend, tool: &str) {
-    backend.lists.accept(listed_tool(tool));
+    backend.lists.accept(listed_tool(tool), ListKinds::default());
 }
 
 fn tools(servers: &Servers) -> Vec<String> {
@@ -114,6 +130,77 @@ async fn what_an_instance_offers_is_known_in_its_session_alone() {
     assert_eq!((tools(&one), tools(&other)), (vec!["own__second".to_owned()], vec!["own__first".to_owned()]));
     assert_eq!(tools(&servers.for_session(None)), ["own__first"], "and so for who comes later");
     assert!(!hears.has_changed().expect("it is there"), "nobody else is woken");
+    servers.close().await;
+}
+
+#[tokio::test]
+async fn what_a_server_announces_is_told_although_its_list_is_the_same() {
+    let (_mute, servers) = servers();
+    let (session, windows) = (servers.for_session(None), servers.for_windows());
+    let shared = servers.core.roster().at(0).expect("it is there");
+    listed(&shared, "a");
+    servers.core.publish();
+    let mut known = [servers.known(), session.known(), windows.known()];
+    let mut before = known.each_mut().map(|known| known.borrow_and_update().clone());
+    let mut hear = || {
+        let pairs = known.iter_mut().zip(&mut before);
+        let heard: Vec<_> = pairs.map(|(known, before)| hears_of(known, before)).collect();
+        assert!(heard.iter().all(|one| *one == heard[0]), "{heard:?}");
+        heard[0].clone()
+    };
+    shared.listener.notified("notifications/prompts/list_changed", None);
+    servers.core.publish();
+    assert_eq!(hear(), [], "its lists have not come yet");
+    announced(&shared, "notifications/prompts/list_changed");
+    servers.core.publish();
+    assert_eq!(hear(), [ServerList::Prompts]);
+    listed(&shared, "a");
+    servers.core.publish();
+    assert_eq!(hear(), [], "it was only listed again");
+    servers.close().await;
+}
+
+#[tokio::test]
+async fn what_an_instance_announces_is_told_to_its_session_alone() {
+    let (_mute, servers) = servers();
+    let sessions = [servers.for_session(None), servers.for_session(None)];
+    let mut known = sessions.each_ref().map(Servers::known);
+    let mut before = known.each_mut().map(|known| known.borrow_and_update().clone());
+    let instance = sessions[0].at(1).expect("it is there");
+    announced(&instance, "notifications/tools/list_changed");
+    servers.core.publish_to_sessions();
+    assert_eq!(hears_of(&mut known[0], &mut before[0]), [ServerList::Tools], "even if it comes at once");
+    announced(&instance, "notifications/resources/list_changed");
+    servers.core.publish_to_sessions();
+    assert_eq!(hears_of(&mut known[0], &mut before[0]), [ServerList::Resources]);
+    assert!(!known[1].has_changed().expect("it is there"), "nobody else is woken");
+    servers.close().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_announcement_that_waits_is_told_when_its_time_has_come() {
+    let (_mute, servers) = servers();
+    let shared = servers.core.roster().at(0).expect("it is there");
+    // As if the task that keeps its lists waited for changes.
+    servers.tasks.stop(0);
+    let (mut known, begun) = (servers.known(), Instant::now());
+    for _ in 0..100 {
+        announced(&shared, "notifications/tools/list_changed");
+        servers.core.publish();
+    }
+    let mut before = KnownServers::default();
+    assert_eq!(hears_of(&mut known, &mut before), [ServerList::Tools]);
+    shared.listener.until_lists_change(None).await;
+    let waiting = shared.until_changed(true, || servers.core.publish());
+    let told = async {
+        known.changed().await.expect("it is there");
+        begun.elapsed()
+    };
+    tokio::select! {
+        () = waiting => panic!("nothing was announced since"),
+        took = told => assert_eq!(took, LIST_ANNOUNCEMENT_PAUSE),
+    }
+    assert_eq!(hears_of(&mut known, &mut before), [ServerList::Tools], "once for all of them");
     servers.close().await;
 }
 
