@@ -85,7 +85,7 @@ fn replace_at(
         [] => Some(Value::from(public(&json.text()?)?).to_string()),
         [Member(name), rest @ ..] => {
             let member = replace_at(json.member(name)?, rest, public)?;
-            Some(Splice::new(json).set(*name, member).apply()?.into_owned())
+            Some(Splice::new(json).set(name, member).apply()?.into_owned())
         }
         [Each, rest @ ..] => {
             let (mut elements, mut are_changed) = (Vec::new(), false);
@@ -156,7 +156,7 @@ mod tests {
         let tool = r#"{"name":"t","_meta":{"ui":{"resourceUri":"ui://a"},"ui/resourceUri":"ui://b"}}"#;
         let mut found = Vec::new();
         each_uri(Json::new(tool.as_bytes()).expect("JSON"), &OF_LISTED_TOOL, |uri| {
-            found.push(uri.to_owned())
+            found.push(uri.to_owned());
         });
         assert_eq!(found, ["ui://a", "ui://b"]);
     }
