@@ -33,7 +33,7 @@ const fn expect(
 const MARKED: &[&str] = &["--marker", "{marker}"];
 
 const EXPECTED: &[Expected] = &[
-    expect("announces-lists", &[], &["notifies-before-answers"]),
+    expect("announces-lists", &[], &[]),
     expect("answers-after-cancel", &[], &["no-answer", "answers-after-cancel"]),
     expect("answers-twice", &[], &["answers-twice"]),
     // Not seen: it asks only about a call that another client has given up.
@@ -83,6 +83,7 @@ const EXPECTED: &[Expected] = &[
     expect("notification-before-each-answer", &[], &["notifies-before-answers"]),
     expect("notification-flood", &[], &["notification-flood"]),
     expect("null-id", &[], &["wrong-id"]),
+    expect("offers-extensions", &[], &["no-safe-tool"]),
     expect("progress-after-cancel", &[], &["goes-on-after-cancel"]),
     expect("progress-flood", &[], &["notification-flood"]),
     // Not seen: a client alone sees nothing of what it shares with nobody.

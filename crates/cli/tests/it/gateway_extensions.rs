@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::{
     callers::{Calls, StdioCaller},
-    gateway::{finish, gateway, server, window},
+    gateway::{finish, gateway, listed, server, window},
     harness::{Client, Sandbox},
     slow_tasks::Modern,
 };
@@ -36,6 +36,8 @@ fn read(client: &mut Client, uri: &str) -> (String, String) {
 fn a_resource_that_nobody_lists_is_read_from_the_only_server_that_can_have_it() {
     let sandbox = Sandbox::with_jobs();
     let mut client = gateway(&sandbox, &[extended("one"), server("plain", &["modern-only"], "")]);
+    // Before all servers are listed, the other one may turn out to have resources.
+    listed(&mut client, "tools/list", "tools", "name");
     assert_eq!(link(&mut client, "one__link", "demo://a"), "demo://a");
     let expect = ("demo://a".to_owned(), "one has demo://a".to_owned());
     assert_eq!(read(&mut client, "demo://a"), expect);

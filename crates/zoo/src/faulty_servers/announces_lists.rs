@@ -13,7 +13,7 @@ use unhang_demo_servers::{
 
 pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "announces-lists",
-    incident: "Stands for no incident: a server may announce a list although its items are the same, and clients that ask it directly hear that (2025-11-25, server/tools).",
+    incident: "A server sent tools/list_changed without end although no tool had changed, and a proxy that asked for the list after each never came to rest (JetBrains/mcp-server-plugin#52, browseros-ai/BrowserOS#1005).",
     usage: "[--every MS] [--refuses-until FILE]",
     promises: &[8],
     run,

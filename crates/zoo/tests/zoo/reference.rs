@@ -19,6 +19,35 @@ fn ask(client: &mut ZooClient, id: u64, method: &str, params: &Value) -> Value {
 }
 
 #[test]
+fn a_server_with_extensions_has_what_it_declares_in_both_eras() {
+    let mut client = ZooClient::meet("offers-extensions --name one");
+    client.shake_hands();
+    let discovered = ask(&mut client, 1, "server/discover", &stateless(json!({})));
+    let extensions = &discovered["result"]["capabilities"]["extensions"];
+    assert_eq!(extensions["io.modelcontextprotocol/skills"]["directoryRead"], true, "{discovered}");
+    for params in [|params: Value| params, stateless] {
+        let listed = ask(&mut client, 2, "skills/list", &params(json!({})));
+        let skill = listed["result"]["skills"][1]["uri"].clone();
+        assert_eq!(skill, "skill://one/SKILL.md");
+        for (method, member) in [("skills/get", "skill"), ("resources/read", "contents")] {
+            let answer = ask(&mut client, 3, method, &params(json!({ "uri": skill })));
+            assert!(!answer["result"][member].is_null(), "{answer}");
+        }
+        let children =
+            ask(&mut client, 4, "resources/directory/read", &params(json!({ "uri": "skill://one" })));
+        assert_eq!(children["result"]["resources"][0]["uri"], skill);
+        let none = ask(&mut client, 5, "resources/read", &params(json!({ "uri": "other:x" })));
+        assert_eq!(none["error"]["code"], -32602);
+    }
+    client.call(6, "link", &json!({}));
+    let linked = client.answer(6);
+    assert_eq!(linked["result"]["content"][0]["uri"], "demo://unlisted");
+    assert_eq!(ask(&mut client, 7, "resources/list", &json!({}))["result"]["resources"], json!([]));
+    client.close_stdin();
+    assert!(client.end().success());
+}
+
+#[test]
 fn every_handshake_revision_is_echoed() {
     for (asked, answered) in [
         ("2024-11-05", "2024-11-05"),
