@@ -16,7 +16,7 @@ pub const RESULT_TYPE: &str = "resultType";
 pub(crate) const SERVER_INFO: &str = "io.modelcontextprotocol/serverInfo";
 
 /// Requests whose results say how long they may be cached.
-const CACHEABLE: [&str; 8] = [
+const CACHEABLE: [&str; 9] = [
     "server/discover",
     "tools/list",
     "prompts/list",
@@ -26,6 +26,7 @@ const CACHEABLE: [&str; 8] = [
     // SEP-2640
     "skills/list",
     "skills/get",
+    "resources/directory/read",
 ];
 
 /// The kind of a modern server's result.

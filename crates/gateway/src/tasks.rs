@@ -14,8 +14,8 @@
 //!   or the server has refused the call without.
 //! - A server is asked no more often than it says, within our own bounds, and no longer than its call may take.
 //! - A broken message of a server about a task becomes an error that says so.
-//! - A task that another process goes on with is not cancelled by our end. A task that we go on with for another process is given up only
-//!   when its server has been away for minutes: the server may come up after us.
+//! - A task that another process goes on with is not cancelled by our end. A task is given up only when its server has been away for
+//!   minutes.
 
 use std::{collections::HashSet, pin::pin, sync::Arc, time::Duration};
 
@@ -48,10 +48,9 @@ const POLL_LEAST: Duration = Duration::from_millis(100);
 const POLL_MOST: Duration = Duration::from_secs(30);
 const POLL_USUAL: Duration = Duration::from_secs(1);
 
-/// The number of looks in a row that may fail before the task is given up.
-const MOST_FAILURES: u32 = 5;
-/// The same for a task that was taken up after a restart, with longer and longer pauses: some eight minutes in all.
-const MOST_FAILURES_TAKEN_UP: u32 = 20;
+/// The number of looks in a row that may fail before the task is given up, with longer and longer pauses: some eight minutes in all. The
+/// server keeps the task while it cannot be reached.
+const MOST_FAILURES: u32 = 20;
 
 /// The time in which a server has to hear that a task is not wanted any more.
 const CANCEL_LIMIT: Duration = Duration::from_secs(5);
@@ -69,8 +68,6 @@ pub(super) struct TaskPoller {
     session: Option<OfSession>,
     /// Hears of the task.
     news: Option<TaskNews>,
-    /// Another process has waited for the task before.
-    is_taken_up: bool,
 }
 
 /// Cancels a task that nobody waits for any more.
@@ -136,7 +133,6 @@ impl TaskPoller {
             asides: asides.cloned(),
             session: None,
             news: None,
-            is_taken_up: false,
         })
     }
 
@@ -156,7 +152,6 @@ impl TaskPoller {
             asides: Some(asides),
             session: None,
             news: Some(news),
-            is_taken_up: true,
         }
     }
 
@@ -237,7 +232,9 @@ impl TaskPoller {
         }
         let mut cancel_on_drop = CancelOnDrop { task: Some(task.id.clone()), poller: self };
         let outcome = cancel_on_drop.poller.clone().wait(task, deadline).await;
-        if !matches!(&outcome, Err(Error::Failure(failure)) if failure.kind == FaultKind::Deadline) {
+        // The server may work on a task that is late, or that it tells of in a broken way.
+        let is_given_up = |kind| matches!(kind, FaultKind::Deadline | FaultKind::BadResponse);
+        if !matches!(&outcome, Err(Error::Failure(failure)) if is_given_up(failure.kind)) {
             cancel_on_drop.task = None;
         }
         outcome
@@ -265,9 +262,7 @@ impl TaskPoller {
         let mut failures = 0;
         loop {
             let pause = task.poll_interval_ms.map_or(POLL_USUAL, Duration::from_millis);
-            let pause = pause
-                .max(if self.is_taken_up { rest_after(failures) } else { Duration::ZERO })
-                .clamp(POLL_LEAST, POLL_MOST);
+            let pause = pause.max(rest_after(failures)).clamp(POLL_LEAST, POLL_MOST);
             if deadline.remaining() <= pause {
                 return Err(self.late(&task));
             }
@@ -282,7 +277,7 @@ impl TaskPoller {
             let got = match self.ask(tasks::GET, &tasks::about(&task.id), limit, None).await {
                 Ok(got) => got,
                 // The server may be starting anew, and know the task still.
-                Err(Error::Failure(_)) if failures < self.most_failures() => {
+                Err(Error::Failure(_)) if failures < MOST_FAILURES => {
                     failures += 1;
                     continue;
                 }
@@ -395,10 +390,6 @@ impl TaskPoller {
         client.ask(method, signed.as_deref().unwrap_or(params), &manner).await
     }
 
-    fn most_failures(&self) -> u32 {
-        if self.is_taken_up { MOST_FAILURES_TAKEN_UP } else { MOST_FAILURES }
-    }
-
     fn failure(&self, kind: FaultKind, happened: String, hint: &str) -> Error {
         let (server, method) = (self.backend.name().to_owned(), Some("tools/call".to_owned()));
         Failure { kind, server, method, happened, hint: hint.to_owned(), ..Failure::ended() }.into()
@@ -461,8 +452,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_server_that_is_away_when_its_task_is_taken_up_has_minutes_to_come_up() {
-        let rests: Vec<Duration> = (0..=MOST_FAILURES_TAKEN_UP).map(rest_after).collect();
+    fn a_server_that_is_away_has_minutes_to_come_up() {
+        let rests: Vec<Duration> = (0..=MOST_FAILURES).map(rest_after).collect();
         assert_eq!(rests[..4], [0, 1, 2, 4].map(Duration::from_secs), "one that comes up soon is asked soon");
         assert!(rests.iter().all(|rest| *rest <= POLL_MOST));
         let whole: Duration = rests.iter().sum();

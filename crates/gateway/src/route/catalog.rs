@@ -23,7 +23,7 @@ use super::{
     names::{NameClash, Names, Owner, ServerNames, Style},
     skills::{self, SkillFolders},
     template, tool_headers,
-    uris::{Resources, Uris, VIEW},
+    uris::{Resources, Uris, VIEW, has_scheme},
 };
 use unhang_core::list::ServerList;
 use unhang_upstream::http::param_headers::ParamHeaders;
@@ -282,9 +282,11 @@ impl Catalog {
             ["https://", "http://"].iter().any(|scheme| uri.starts_with(scheme))
                 && !self.resources.is_public(uri)
         };
-        match leads_back || is_of_the_web() {
-            true => uri.into(),
-            false => self.resources.with_name(number, uri).into(),
+        let named = || self.resources.with_name(number, uri);
+        match leads_back || !has_scheme(uri) || is_of_the_web() {
+            // A resource that is listed with a name has that name everywhere.
+            true if !self.resources.is_public(&named()) => uri.into(),
+            _ => named().into(),
         }
     }
 
@@ -327,29 +329,38 @@ impl CachedList {
     }
 }
 
-/// The views of one server.
+/// The views of one server, or of all servers behind another gateway.
 #[derive(Debug, Default)]
 struct ServerViews {
     /// The URIs of views that its tools name.
     uris: Vec<String>,
-    /// Its tools that views may call, if it has views.
-    tools: Vec<String>,
+    /// Its tools that views may call, if it has views: each with the name that views know, and the name that it lists.
+    tools: Vec<(String, String)>,
     has_tools_for_views_alone: bool,
 }
 
 impl ServerViews {
     fn of(offered: &ListedItems) -> Self {
         let mut views = Self::default();
+        // The servers with views, and all tools that views may call, by their servers. A server that is no gateway is its own.
+        let (mut with_views, mut callable) = (Vec::new(), Vec::new());
         for tool in offered.tools.iter().filter_map(|raw| Json::new(raw.get().as_bytes())) {
-            let uris = apps::views_of(tool);
-            views.uris.extend(uris.into_iter().filter(|uri| uri.starts_with(VIEW)));
+            let Some(name) = tool.member("name").and_then(Json::text).map(Cow::into_owned) else { continue };
+            let (server, bare) =
+                offered.owners.get(&name).cloned().unwrap_or_else(|| (String::new(), name.clone()));
+            let uris = apps::views_of(tool).into_iter().filter(|uri| uri.starts_with(VIEW));
+            let before = views.uris.len();
+            views.uris.extend(uris);
+            if views.uris.len() > before {
+                with_views.push(server.clone());
+            }
             views.has_tools_for_views_alone |= apps::is_for_views_alone(tool);
-            let name = tool.member("name").and_then(Json::text).filter(|_| apps::is_for_views(tool));
-            views.tools.extend(name.map(Cow::into_owned));
+            if apps::is_for_views(tool) {
+                callable.push((server, bare, name));
+            }
         }
-        if views.uris.is_empty() {
-            views.tools.clear();
-        }
+        let of_views = callable.into_iter().filter(|(server, ..)| with_views.contains(server));
+        views.tools = of_views.map(|(_, bare, name)| (bare, name)).collect();
         views
     }
 }
@@ -358,13 +369,14 @@ impl ServerViews {
 fn bare_tools(views: &[ServerViews]) -> HashMap<String, Option<Owner>> {
     let mut found: HashMap<String, Option<Owner>> = HashMap::new();
     for (server, views) in views.iter().enumerate() {
-        for name in &views.tools {
-            match found.entry(name.clone()) {
+        for (bare, name) in &views.tools {
+            let owner = Owner { server, name: name.clone() };
+            match found.entry(bare.clone()) {
                 Entry::Vacant(vacant) => {
-                    vacant.insert(Some(Owner { server, name: name.clone() }));
+                    vacant.insert(Some(owner));
                 }
                 Entry::Occupied(mut occupied) => {
-                    if occupied.get().as_ref().is_some_and(|owner| owner.server != server) {
+                    if occupied.get().as_ref().is_some_and(|known| *known != owner) {
                         occupied.insert(None);
                     }
                 }

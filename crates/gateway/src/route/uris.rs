@@ -2,7 +2,8 @@
 //!
 //! A URI that happens to begin with the name of a server and a plus gets its own server's name in front as well. So a URI with such a
 //! beginning always is of that server, listed or not. Clients know the views of MCP Apps by their scheme `ui://`, which therefore stays: the
-//! name stands after it, `ui://server+rest`.
+//! name stands after it, `ui://server+rest`. A scheme has small letters, digits, `+`, `-` and `.`, and no difference of case, so that a
+//! server whose name has other characters is named by a label.
 
 use std::{borrow::Cow, collections::HashMap};
 
@@ -26,7 +27,8 @@ pub struct Resources<'a> {
 /// All public URIs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Uris {
-    servers: Vec<String>,
+    /// The names of the servers as they stand in URIs.
+    labels: Vec<String>,
     owners: HashMap<String, (usize, String)>,
     /// In the order of the servers and of their lists.
     listed: Vec<String>,
@@ -36,8 +38,7 @@ impl Uris {
     /// Makes the public URIs for the lists of these servers. A URI that a server lists twice is there once.
     #[must_use]
     pub fn new(resources: &[Resources<'_>]) -> Self {
-        let servers: Vec<String> = resources.iter().map(|offer| offer.server.to_owned()).collect();
-        let mut uris = Uris { servers, ..Uris::default() };
+        let mut uris = Uris { labels: labels(resources), ..Uris::default() };
         let mut of: HashMap<&str, Vec<usize>> = HashMap::new();
         for (server, offer) in resources.iter().enumerate() {
             for uri in offer.uris.iter().copied().chain(offer.mentioned.iter().map(String::as_str)) {
@@ -80,7 +81,7 @@ impl Uris {
     /// Returns the URI with the name of its server.
     #[must_use]
     pub fn with_name(&self, server: usize, uri: &str) -> String {
-        let name = self.servers.get(server).map_or("", String::as_str);
+        let name = self.labels.get(server).map_or("", String::as_str);
         match uri.strip_prefix(VIEW) {
             Some(rest) => format!("{VIEW}{name}{PLUS}{rest}"),
             None => format!("{name}{PLUS}{uri}"),
@@ -90,9 +91,14 @@ impl Uris {
     /// Returns whether one of the servers could be named by a URI within this text.
     #[must_use]
     pub fn may_name(&self, text: &str) -> bool {
-        self.servers.iter().any(|name| {
-            let mut found = text.match_indices(name.as_str());
-            found.any(|(start, _)| text[start + name.len()..].starts_with(PLUS))
+        self.labels.iter().any(|name| {
+            let mut found = text.match_indices(PLUS);
+            found.any(|(plus, _)| {
+                let start = plus.checked_sub(name.len());
+                start
+                    .and_then(|start| text.get(start..plus))
+                    .is_some_and(|text| text.eq_ignore_ascii_case(name))
+            })
         })
     }
 
@@ -117,15 +123,47 @@ impl Uris {
             Some(rest) => (VIEW, rest),
             None => ("", public),
         };
-        let rest = |name: &str| begun.strip_prefix(name)?.strip_prefix(PLUS);
+        let rest = |name: &str| {
+            let (label, rest) = begun.split_at_checked(name.len())?;
+            rest.strip_prefix(PLUS).filter(|_| label.eq_ignore_ascii_case(name))
+        };
         let named = self
-            .servers
+            .labels
             .iter()
             .enumerate()
             .filter_map(|(server, name)| Some((server, name.len(), rest(name)?)));
         let (server, _, uri) = named.max_by_key(|(_, length, _)| *length)?;
         Some((server, if scheme.is_empty() { uri.into() } else { format!("{scheme}{uri}").into() }))
     }
+}
+
+/// Returns the label of each server: its name where that can stand in a scheme, and otherwise one that no other server has.
+fn labels(resources: &[Resources<'_>]) -> Vec<String> {
+    let mut labels: Vec<String> = Vec::new();
+    for offer in resources {
+        let plain = |byte: u8| match byte.to_ascii_lowercase() {
+            byte if byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'.') => char::from(byte),
+            _ => '-',
+        };
+        let name: String = offer.server.bytes().map(plain).collect();
+        let label = if name.starts_with(|first: char| first.is_ascii_alphabetic()) {
+            name
+        } else {
+            format!("s{name}")
+        };
+        let numbered = (2..).map(|number| format!("{label}-{number}"));
+        let free = std::iter::once(label.clone()).chain(numbered).find(|label| !labels.contains(label));
+        labels.push(free.unwrap_or(label));
+    }
+    labels
+}
+
+/// Returns whether this is a URI with a scheme, and not a relative reference, which no name can stand before.
+pub(super) fn has_scheme(uri: &str) -> bool {
+    let is_of_scheme = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'-' | b'.');
+    uri.split_once(':').is_some_and(|(scheme, _)| {
+        scheme.starts_with(|first: char| first.is_ascii_alphabetic()) && scheme.bytes().all(is_of_scheme)
+    })
 }
 
 #[cfg(test)]
@@ -175,6 +213,33 @@ mod tests {
         assert_eq!(owner(&uris, "a+b+z:1"), of(2, "z:1"), "the longer name counts");
         for (text, may) in [(r#""uri":"b+x:1""#, true), ("a + b", false), ("1 b b+", true), ("", false)] {
             assert_eq!(uris.may_name(text), may, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_server_whose_name_cannot_stand_in_a_scheme_has_a_label_of_its_own() {
+        let uris =
+            uris(&[("my_server", &["x:1"]), ("My-Server", &["x:1"]), ("7up", &["x:1"]), ("ä", &["x:1"])]);
+        let listed: Vec<(&str, usize, &str)> = uris.listed().collect();
+        assert_eq!(
+            listed,
+            [
+                ("my-server+x:1", 0, "x:1"),
+                ("my-server-2+x:1", 1, "x:1"),
+                ("s7up+x:1", 2, "x:1"),
+                ("s--+x:1", 3, "x:1")
+            ]
+        );
+        for (public, server, own) in listed {
+            assert_eq!(owner(&uris, public), of(server, own));
+            assert!(has_scheme(public), "{public}");
+        }
+        // Clients write schemes in small letters, or as they came.
+        assert_eq!(owner(&uris, "MY-SERVER+x:2"), of(0, "x:2"));
+        for (uri, expect) in
+            [("a:", true), ("a+b-c.d:x", true), ("", false), ("a/b:c", false), (":x", false), ("1a:x", false)]
+        {
+            assert_eq!(has_scheme(uri), expect, "{uri}");
         }
     }
 

@@ -173,9 +173,12 @@ fn a_link_of_one_of_several_servers_leads_back_to_it() {
         (1, "https://example.com/a", "https://example.com/a"),
         (0, "https://listed.example", "https://listed.example"),
         (1, "https://listed.example", "notes+https://listed.example"),
+        // No name can stand before it.
+        (1, "relative/path", "relative/path"),
+        (1, "", ""),
     ] {
         assert_eq!(public(&catalog, server, "tools/call", &link(uri)), link(expect), "{server} {uri}");
-        if !expect.contains("example.com") {
+        if expect.contains(':') && !expect.contains("example.com") {
             assert_eq!(catalog.resource(expect), owner(server, uri), "{expect}");
         }
     }
@@ -223,6 +226,39 @@ fn views_of_two_servers_with_one_uri_are_told_apart_and_each_tool_names_its_own(
     assert_eq!(catalog.tool("secret"), owner(0, "secret"));
     assert_eq!(catalog.tool("show"), None, "two servers with views have it");
     assert_eq!(catalog.tool("echo"), None, "its server has no views");
+}
+
+#[test]
+fn a_view_of_a_server_behind_another_gateway_calls_the_tools_of_that_server() {
+    let tools = [
+        viewed("a__show", "ui://view", ""),
+        r#"{"name":"a__only"}"#.to_owned(),
+        r#"{"name":"b__echo"}"#.to_owned(),
+    ];
+    let tools: Vec<&str> = tools.iter().map(String::as_str).collect();
+    let owner_of = |name: &str| {
+        let (server, tool) = name.split_once("__").expect("a prefix");
+        (name.to_owned(), (server.to_owned(), tool.to_owned()))
+    };
+    let owners = ["a__show", "a__only", "b__echo"].map(owner_of).into_iter().collect();
+    let leader = ListedItems { owners, ..listing(&[], &tools) };
+    let catalog = catalog(&[("leader", "", &leader)]);
+    assert_eq!(catalog.tool("only"), owner(0, "a__only"));
+    assert_eq!(catalog.tool("echo"), None, "its server has no views");
+}
+
+#[test]
+fn a_resource_that_is_listed_with_a_name_has_that_name_in_results_although_a_template_fits() {
+    let shared = r#"{"uri":"mem://both"}"#;
+    let a = listing(&[shared], &[]);
+    let b =
+        ListedItems { templates: raw(&[r#"{"uriTemplate":"mem://{+path}"}"#]), ..listing(&[shared], &[]) };
+    let catalog = catalog(&[("a", "a", &a), ("b", "b", &b)]);
+    for (server, uri, expect) in
+        [(1, "mem://both", "b+mem://both"), (1, "mem://x", "mem://x"), (0, "mem://x", "a+mem://x")]
+    {
+        assert_eq!(public(&catalog, server, "tools/call", &link(uri)), link(expect), "{server} {uri}");
+    }
 }
 
 #[test]
