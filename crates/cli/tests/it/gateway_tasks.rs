@@ -1,6 +1,6 @@
 //! Tasks of servers behind `unhang serve`: a client that has declared tasks gets one as soon as its server has one (issue 23, cause D).
 
-use std::{fs, time::Duration};
+use std::{collections::BTreeSet, fs, time::Duration};
 
 use serde_json::{Value, json};
 
@@ -92,5 +92,35 @@ fn a_tool_that_needs_tasks_is_refused_to_a_client_that_knows_none_and_is_of_use_
     let id = client.request("tools/call", call());
     let answer = client.answer_within(id, Duration::from_secs(20));
     assert_eq!(answer["result"]["content"][0]["text"], "computed x", "{answer}");
+    finish(client, &sandbox);
+}
+
+#[test]
+fn many_tasks_that_are_cancelled_at_once_end_as_fast_as_one() {
+    const TASKS: usize = 80;
+    let sandbox = Sandbox::with_jobs();
+    fs::write(sandbox.path().join("unhang.toml"), server("srv", &["tasks-modern"], "")).expect("a file");
+    let mut client = modern(&sandbox);
+    let tasks: Vec<Value> =
+        (0..TASKS).map(|_| compute(&mut client, 600.0, knows_tasks())["taskId"].clone()).collect();
+    let mut client = end(client);
+    let meta = json!({
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientCapabilities": knows_tasks(),
+    });
+    let cancel = |task: &Value| json!({ "taskId": task, "_meta": meta });
+    let asked: Vec<i64> = tasks.iter().map(|task| client.request("tasks/cancel", cancel(task))).collect();
+    let mut waiting: BTreeSet<i64> = asked.into_iter().collect();
+    while !waiting.is_empty() {
+        // A cancellation that waits for another one of them is late by 15 s.
+        let answer = client.next_message(Duration::from_secs(10)).expect("all are answered");
+        if answer["id"].as_i64().is_some_and(|id| waiting.remove(&id)) {
+            assert!(answer["result"].is_object(), "{answer}");
+        }
+    }
+    for task in &tasks {
+        let id = client.request("tasks/get", cancel(task));
+        assert_eq!(client.answer(id)["result"]["status"], "cancelled");
+    }
     finish(client, &sandbox);
 }

@@ -3,7 +3,8 @@
 //! Invariants
 //!
 //! - A disk that hangs delays a caller no longer than the limit of the operation.
-//! - The number of threads that wait for the disk is limited. Readers take no permit from writers.
+//! - The number of threads that wait for the disk is limited. Readers take no permit from writers, and cancellations take none from the
+//!   writers of the ends that they wait for.
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
@@ -17,8 +18,11 @@ const LOOK_LIMIT: Duration = Duration::from_secs(15);
 /// The most threads that read the disk at the same time. If the disk hangs, each of them hangs too.
 const MOST_LOOKS: usize = 32;
 
-/// The most threads that change something on the disk at the same time. A thread that cancels a job waits for its end.
+/// The most threads that change something on the disk at the same time.
 const MOST_CHANGES: usize = 64;
+
+/// The most threads that cancel a job at the same time. Each waits for the end of its job, which another thread writes.
+const MOST_CANCELLATIONS: usize = 32;
 
 /// The permits of those threads.
 #[derive(Debug)]
@@ -27,12 +31,18 @@ pub(super) struct DiskThreads {
     folder: PathBuf,
     looks: Arc<Semaphore>,
     changes: Arc<Semaphore>,
+    cancellations: Arc<Semaphore>,
 }
 
 impl DiskThreads {
     pub(super) fn new(folder: PathBuf) -> Self {
-        let (looks, changes) = (Semaphore::new(MOST_LOOKS), Semaphore::new(MOST_CHANGES));
-        Self { folder, looks: Arc::new(looks), changes: Arc::new(changes) }
+        let of = |permits| Arc::new(Semaphore::new(permits));
+        Self {
+            folder,
+            looks: of(MOST_LOOKS),
+            changes: of(MOST_CHANGES),
+            cancellations: of(MOST_CANCELLATIONS),
+        }
     }
 
     /// Runs a read of the disk on a thread of its own kind, with the limit for reads.
@@ -50,6 +60,15 @@ impl DiskThreads {
         work: impl FnOnce() -> Result<T, JobError> + Send + 'static,
     ) -> Result<T, JobError> {
         self.within(limit, &self.changes, work).await
+    }
+
+    /// Cancels a job on a thread of its own kind. The job may still end after the limit.
+    pub(super) async fn cancel<T: Send + 'static>(
+        &self,
+        limit: Duration,
+        work: impl FnOnce() -> Result<T, JobError> + Send + 'static,
+    ) -> Result<T, JobError> {
+        self.within(limit, &self.cancellations, work).await
     }
 
     /// Runs `work` on a blocking thread that has one of these permits.

@@ -273,7 +273,8 @@ impl Engine {
     /// Fails if there is no such job, it has ended already, or it does not end in time.
     pub async fn cancel(&self, id: JobId) -> Result<JobStatus, JobError> {
         let limit = cancel::longest(&self.status(id).await?.record) + CHANGE_LIMIT;
-        self.run_write(limit, move |inner| cancel::cancel(inner, id)).await
+        let inner = Arc::clone(&self.inner);
+        self.inner.disk.cancel(limit, move || cancel::cancel(&inner, id)).await
     }
 
     /// Tells a job to end although [`Engine::open`] failed with `cause`, if a full disk is the reason: an ended job makes room. Blocks for
