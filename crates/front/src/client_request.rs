@@ -12,7 +12,7 @@ use unhang_core::{
     revision::Revision,
     wording::shortened,
 };
-use unhang_gateway::{Level, route::apps::UI};
+use unhang_gateway::Level;
 use unhang_upstream::http::param_headers::ReceivedParamHeaders;
 
 /// The member of a request's `_meta` that lists the client's capabilities.
@@ -90,12 +90,6 @@ fn text_in_meta(params: Json<'_>, member: &str) -> Option<String> {
 pub(super) fn capabilities(params: Json<'_>) -> Option<Json<'_>> {
     let capabilities = params.member("_meta")?.member(CLIENT_CAPABILITIES)?;
     capabilities.get().starts_with('{').then_some(capabilities)
-}
-
-/// Returns whether capabilities say that the client shows views (MCP Apps).
-pub(super) fn declares_views(capabilities: Json<'_>) -> bool {
-    let views = capabilities.member("extensions").and_then(|extensions| extensions.member(UI));
-    views.is_some_and(|views| views.get().starts_with('{'))
 }
 
 /// Makes the error for invalid params.

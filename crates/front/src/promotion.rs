@@ -122,6 +122,11 @@ impl PromotionPlan {
         Self { at: after.map(|after| timing.now + after), promotion_reply, takes_server_tasks }
     }
 
+    /// Returns whether the client has asked for a task (2025-11-25).
+    pub(super) fn wants_a_task(self) -> bool {
+        self.promotion_reply == PromotionReply::Task(Dialect::Core)
+    }
+
     /// Returns whether a job may be made of the call.
     pub(super) fn may_be_a_job(self) -> bool {
         self.at.is_some() || self.takes_server_tasks
@@ -129,7 +134,7 @@ impl PromotionPlan {
 
     /// Returns whether the client wants a task, but the call cannot become one.
     pub(super) fn is_refused(self) -> bool {
-        self.at.is_none() && self.promotion_reply == PromotionReply::Task(Dialect::Core)
+        self.at.is_none() && self.wants_a_task()
     }
 
     /// Returns the params for the server, without the request for a task, which concerns only the client and unhang.
@@ -151,7 +156,7 @@ impl JobCapabilities {
 impl SessionCall {
     /// Returns whether its client has asked for a task (2025-11-25).
     pub(super) fn wants_a_task(&self) -> bool {
-        self.promotion.promotion_reply == PromotionReply::Task(Dialect::Core)
+        self.promotion.wants_a_task()
     }
 
     /// Orders a job for the call if the time has come, unless its client is being asked something about it.

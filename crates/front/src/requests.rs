@@ -20,8 +20,7 @@ use super::{
     answers::NAME,
     call_terms::{CallTerms, CallTiming},
     client_request::{
-        CLIENT_CAPABILITIES, ClientRequest, MOST_ECHOED, capabilities, declares_capabilities, declares_views,
-        invalid_params,
+        CLIENT_CAPABILITIES, ClientRequest, MOST_ECHOED, capabilities, declares_capabilities, invalid_params,
     },
     effects::{CallKey, LineTarget, SessionAction, SessionEffects},
     followed::tasks_wanted,
@@ -44,7 +43,10 @@ use unhang_core::{
     revision::Revision,
     wording::shortened,
 };
-use unhang_gateway::{Level, RequestTimeouts, ServerRequest, leader_lost, route::names::Owner};
+use unhang_gateway::{
+    Level, RequestTimeouts, ServerRequest, leader_lost,
+    route::{apps::UI, names::Owner},
+};
 use unhang_upstream::{
     client::{LISTEN, ServerList},
     http::headers::CallLimit,
@@ -260,7 +262,7 @@ impl McpSession {
         call.promotion.promotion_reply = self.jobs.promotion_reply(request, revision);
         let said = request.params.filter(|_| revision.is_stateless()).and_then(capabilities);
         call.shows_views = match said {
-            Some(said) => declares_views(said),
+            Some(said) => tasks::declares_extension(said, UI),
             None => self.client.shows_views(),
         };
         if self.session_catalog.has_lists() {
@@ -370,8 +372,7 @@ impl McpSession {
             wants_progress: token.is_some(),
             tool: (method == "tools/call").then_some(owner.name),
             may_wait: may_be_a_job || self.jobs.are_of_windows,
-            wants_task: may_be_a_job
-                && terms.promotion.promotion_reply == PromotionReply::Task(Dialect::Core),
+            wants_a_task: may_be_a_job && terms.promotion.wants_a_task(),
             limit: terms.asked_limit.saturating_add(terms.waited),
             waited: terms.waited,
             asked_for,

@@ -45,7 +45,7 @@ const DEFINITIONS: [&str; 2] = ["$defs", "definitions"];
 const SCOPE_KEYWORDS: [&str; 6] =
     ["$id", "$anchor", "$dynamicAnchor", "$dynamicRef", "$recursiveRef", "$recursiveAnchor"];
 
-/// What a client does whose headers differ from its arguments.
+/// The hint for a client whose headers differ from its arguments.
 const HEADER_HINT: &str =
     "list the tools again, and repeat in a header each argument that the tool marks with `x-mcp-header`";
 

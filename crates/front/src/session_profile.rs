@@ -7,18 +7,19 @@ use std::{sync::Arc, time::Duration};
 use unhang_bridge::{
     params::Signature,
     question::{CAPABILITIES, is_offered},
+    tasks::declares_extension,
 };
 use unhang_wire::{self as wire, Json};
 
 use super::{
-    client_request::{ClientRequest, MOST_ECHOED, declares_views},
+    client_request::{ClientRequest, MOST_ECHOED},
     promotion::PromotionReply,
     questions::AskedParams,
     session_calls::SessionCall,
 };
 use unhang_background::WhoIsAsked;
 use unhang_core::{clients, revision::Revision, wording::shortened};
-use unhang_gateway::{KnownServers, Level};
+use unhang_gateway::{KnownServers, Level, route::apps::UI};
 use unhang_upstream::http::{headers::CallLimit, param_headers::ReceivedParamHeaders};
 
 /// The profile of a client; see the module's text.
@@ -87,17 +88,20 @@ impl SessionProfile {
         self.signature.as_ref().map(|signature| signature.client_capabilities.as_str())
     }
 
+    fn capabilities_json(&self) -> Option<Json<'_>> {
+        self.capabilities_of_session().and_then(|said| Json::new(said.as_bytes()))
+    }
+
     /// Returns whether the client has declared an extension in the handshake.
     pub(super) fn declares_extensions(&self) -> bool {
-        let capabilities = self.capabilities_of_session().and_then(|said| Json::new(said.as_bytes()));
-        let extensions = capabilities.and_then(|said| said.member("extensions"));
+        let extensions = self.capabilities_json().and_then(|said| said.member("extensions"));
+        // An object with a colon has a member.
         extensions.is_some_and(|declared| declared.get().starts_with('{') && declared.get().contains(':'))
     }
 
-    /// Returns whether the client has said in the handshake that it shows views.
+    /// Returns whether the client has said in the handshake that it shows views (MCP Apps).
     pub(super) fn shows_views(&self) -> bool {
-        let capabilities = self.capabilities_of_session().and_then(|said| Json::new(said.as_bytes()));
-        capabilities.is_some_and(declares_views)
+        self.capabilities_json().is_some_and(|said| declares_extension(said, UI))
     }
 
     /// Notes the lowest level of log messages that the client wants.

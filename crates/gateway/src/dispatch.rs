@@ -244,7 +244,7 @@ impl<'a> Dispatch<'a> {
             TaskPoller::of(backend, &session, tool, params, &signed, asides.as_ref(), request.may_wait)
         });
         let mut poller = poller.map(|poller| poller.asked_in(request.session));
-        let as_task = poller.as_mut().and_then(|poller| match request.wants_task {
+        let as_task = poller.as_mut().and_then(|poller| match request.wants_a_task {
             true => poller.params(params).or_else(|| poller.declare(params)),
             false => poller.params(params),
         });

@@ -517,7 +517,7 @@ mod tests {
             known.iter().zip(&before).map(|(known, before)| hears(known, before)).collect();
         assert_eq!(heard, [true, false, true], "its own clients hear of it at once, and others nothing");
         assert!(!known[1].has_changed().expect("it is there"), "nobody else is woken");
-        // What was announced before a session began is not news to it, whichever lists it gets later.
+        // A session is not told of announcements that are older than the session, whichever lists it gets later.
         let late = servers.for_session(None);
         let (known, before) = (late.known(), late.known().borrow().clone());
         late.client_speaks(Era::Legacy);

@@ -193,7 +193,7 @@ pub struct ServerRequest {
     /// Whether the caller can wait for a task to end, so that the gateway may ask the server for one.
     pub may_wait: bool,
     /// Whether the caller has asked for a task in the way of 2025-11-25, so that the gateway declares tasks for it.
-    pub wants_task: bool,
+    pub wants_a_task: bool,
     /// The limit on the whole time, from the arrival of the request.
     pub limit: Duration,
     /// The time that the request has waited already.

@@ -153,7 +153,7 @@ impl KnownAnnouncements {
         self.0.insert((server_index, origin), HeardCounts { counts, is_heard: true });
     }
 
-    /// Adds the counts of a server whose lists the session may have later. What was announced until then is not news.
+    /// Adds the counts of a server whose lists the session may have later. The session is not told of announcements until then.
     pub(super) fn add_unheard(
         &mut self,
         server_index: usize,

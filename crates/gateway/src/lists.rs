@@ -49,7 +49,7 @@ struct KnownLists {
     recalled: RecalledLists,
     /// Messages that the log has had once: rules without effect, and lists that are cut.
     reported: HashSet<String>,
-    /// What the server has announced.
+    /// Counts the announcements of the server.
     announcements: AnnouncementPace,
 }
 

@@ -36,23 +36,20 @@ pub struct Servers {
     pub(super) session_servers: Option<Arc<SessionServers>>,
 }
 
-/// The catalog of one session, or of all sessions, as it is when it is asked for.
-struct CatalogView {
-    core: Arc<GatewayCore>,
-    session_servers: Option<Arc<SessionServers>>,
-}
-
-impl CatalogView {
-    /// Replaces the URIs in a server's result by their public forms.
-    fn give_public_uris(&self, backend: &Backend, method: &str, answered: &mut ServerAnswer) {
-        let Ok(result) = &mut answered.outcome else { return };
-        let catalog = match &self.session_servers {
-            Some(session_servers) => session_servers.catalog(),
-            None => Arc::clone(&self.core.known.borrow().catalog),
-        };
-        if let Some(public) = catalog.with_public_uris(backend.server_index(), method, result) {
-            *result = public;
-        }
+/// Replaces the URIs in a server's result by their public forms, for a session or for the caller that looks after the servers.
+fn give_public_uris(
+    (core, session_servers): (&GatewayCore, Option<&SessionServers>),
+    backend: &Backend,
+    method: &str,
+    answered: &mut ServerAnswer,
+) {
+    let Ok(result) = &mut answered.outcome else { return };
+    let catalog = match session_servers {
+        Some(session_servers) => session_servers.catalog(),
+        None => Arc::clone(&core.known.borrow().catalog),
+    };
+    if let Some(public) = catalog.with_public_uris(backend.server_index(), method, result) {
+        *result = public;
     }
 }
 
@@ -150,10 +147,6 @@ impl Servers {
         current.map(|backend| (backend.name().to_owned(), Arc::clone(&backend.metrics))).collect()
     }
 
-    fn view(&self) -> CatalogView {
-        CatalogView { core: Arc::clone(&self.core), session_servers: self.session_servers.clone() }
-    }
-
     /// Sends a request to one of the servers. Dropping the future withdraws the request.
     pub fn ask(
         &self,
@@ -174,7 +167,7 @@ impl Servers {
     ) -> impl Future<Output = ServerAnswer> + Send + use<> {
         let backend = self.at(asked.server);
         let core = Arc::clone(&self.core);
-        let (may_read, view) = (self.may_read(), self.view());
+        let (may_read, session_servers) = (self.may_read(), self.session_servers.clone());
         async move {
             core.busy_poll.message_arrived();
             let Some(backend) = backend else {
@@ -194,7 +187,7 @@ impl Servers {
             let method = asked.method;
             let mut answered = dispatch(&backend, &core, asked, progress, asides, news).await;
             answered.outcome = backend.told_of_owner(tool.as_deref(), answered.outcome);
-            view.give_public_uris(&backend, method, &mut answered);
+            give_public_uris((&core, session_servers.as_deref()), &backend, method, &mut answered);
             core.busy_poll.message_arrived();
             counted.ended(&answered.outcome);
             if let Some(span) = span {
@@ -245,7 +238,8 @@ impl Servers {
         news: &TaskNews,
     ) -> impl Future<Output = ServerAnswer> + Send + use<> {
         let (backend, core) = (self.at(server_index), Arc::clone(&self.core));
-        let (task, news, may_read, view) = (task.clone(), news.clone(), self.may_read(), self.view());
+        let (task, news, may_read) = (task.clone(), news.clone(), self.may_read());
+        let session_servers = self.session_servers.clone();
         async move {
             let era = task.era();
             let answered = |outcome| ServerAnswer { era, server_info: None, outcome, asked_for: None };
@@ -267,7 +261,7 @@ impl Servers {
             let _use = speaking.used();
             let pursued = poller.of_backend(Arc::clone(&speaking)).pursue(seen, deadline).await;
             let mut answered = answered(pursued);
-            view.give_public_uris(&backend, "tools/call", &mut answered);
+            give_public_uris((&core, session_servers.as_deref()), &backend, "tools/call", &mut answered);
             may_read.told(&backend, answered)
         }
     }

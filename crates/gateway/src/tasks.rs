@@ -227,8 +227,8 @@ impl TaskPoller {
     pub(super) async fn pursue(self, task: SeenTask, deadline: Deadline) -> Result<Box<RawValue>, Error> {
         self.tell_begun(&task);
         if let Some(asides) = &self.asides {
-            // The caller may wait no more.
-            let _gone = asides.send(SideMessage::TaskBegun).await;
+            // The caller may wait no more, or have more to read than there is time for.
+            let _told = deadline.timeout(asides.send(SideMessage::TaskBegun)).await;
         }
         let mut cancel_on_drop = CancelOnDrop { task: Some(task.id.clone()), poller: self };
         let outcome = cancel_on_drop.poller.clone().wait(task, deadline).await;

@@ -47,7 +47,7 @@ pub fn call(tool: &str, limit: Duration) -> ServerRequest {
         wants_progress: false,
         tool: Some(tool.to_owned()),
         may_wait: false,
-        wants_task: false,
+        wants_a_task: false,
         limit,
         waited: Duration::ZERO,
         asked_for: None,

@@ -32,7 +32,7 @@ use crate::{META, Splice, is_empty, quoted, with_meta};
 
 pub use asked::{WantedTask, about_whom, input_responses, requested_task};
 pub use driven::{Payload, SeenTask, about, ask_for_task, declare, read_created, read_got, update};
-pub use offer::{are_required, declares, offer, offers_cancel, offers_tasks, with_offer};
+pub use offer::{are_required, declares, declares_extension, offer, offers_cancel, offers_tasks, with_offer};
 pub use refused::{already_ended, missing_capability, not_as_task, only_as_task, unknown_task};
 pub use support::{Support, task_support, with_task_support};
 pub use told::{acknowledged, cancelled, created, got, listed, notification, payload};

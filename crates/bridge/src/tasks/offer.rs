@@ -42,7 +42,13 @@ pub fn with_offer(capabilities: Json<'_>, dialect: Dialect, lists: bool) -> Opti
 /// nothing, and asks with each call.
 #[must_use]
 pub fn declares(client_capabilities: Json<'_>) -> bool {
-    has(client_capabilities, &[EXTENSIONS, EXTENSION])
+    declares_extension(client_capabilities, EXTENSION)
+}
+
+/// Returns whether a client's capabilities declare this extension.
+#[must_use]
+pub fn declares_extension(client_capabilities: Json<'_>, extension: &str) -> bool {
+    has(client_capabilities, &[EXTENSIONS, extension])
 }
 
 /// Returns whether a server's error of this code and data says that the client has to declare tasks of the extension.

@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 
 use crate::{
     gateway::{finish, gateway as over_a_pipe, listed, server, window},
-    gateway_http::{finish as finish_web, gateway as over_http, modern_call},
-    harness::{Client, PATIENCE, Sandbox, Web, WebAnswer, signal, timed, wait_until},
+    gateway_http::{finish as finish_web, gateway as over_http, listen, modern_call},
+    harness::{Client, PATIENCE, Sandbox, WebAnswer, signal, timed, wait_until},
 };
 
 /// The kind of list that a message says has changed.
@@ -40,21 +40,6 @@ fn heard_since(client: &mut Client, before: usize, count: usize) -> Vec<String> 
         }
         assert!(client.next_message(PATIENCE).is_some(), "no announcement: {heard:?}, {}", client.stderr());
     }
-}
-
-/// A subscription of a client of 2026-07-28 to these changes.
-fn listen(web: &Web, filter: &Value) -> WebAnswer {
-    let meta = json!({
-        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
-        "io.modelcontextprotocol/clientCapabilities": {},
-    });
-    let params = json!({ "notifications": filter, "_meta": meta });
-    let message =
-        json!({ "jsonrpc": "2.0", "id": "mine", "method": "subscriptions/listen", "params": params });
-    let headers = [("mcp-protocol-version", "2026-07-28"), ("mcp-method", "subscriptions/listen")];
-    let mut stream = web.post(&headers, &message);
-    assert_eq!(stream.next().expect("a message")["params"]["notifications"], *filter);
-    stream
 }
 
 /// The kinds of the next so many messages, in the order of the alphabet.

@@ -36,6 +36,21 @@ pub(crate) fn in_flight(web: &Web) -> Vec<u64> {
     servers.iter().map(|server| server["inFlight"].as_u64().expect("a number")).collect()
 }
 
+/// A subscription of a client of 2026-07-28 to these changes.
+pub(crate) fn listen(web: &Web, filter: &Value) -> WebAnswer {
+    let meta = json!({
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientCapabilities": {},
+    });
+    let params = json!({ "notifications": filter, "_meta": meta });
+    let message =
+        json!({ "jsonrpc": "2.0", "id": "mine", "method": "subscriptions/listen", "params": params });
+    let headers = [("mcp-protocol-version", "2026-07-28"), ("mcp-method", "subscriptions/listen")];
+    let mut stream = web.post(&headers, &message);
+    assert_eq!(stream.next().expect("a message")["params"]["notifications"], *filter);
+    stream
+}
+
 #[test]
 fn clients_of_both_eras_share_one_process_of_a_server_that_is_kept_to_one_era() {
     let sandbox = Sandbox::with_jobs();
@@ -325,16 +340,7 @@ fn a_change_of_a_resource_comes_to_whoever_wants_to_hear_of_it() {
         assert_eq!(ask(session, "resources/subscribe")["result"], json!({}));
     }
     let filter = json!({ "resourceSubscriptions": ["two+zoo://numbers/1"] });
-    let meta = json!({
-        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
-        "io.modelcontextprotocol/clientCapabilities": {},
-    });
-    let params = json!({ "notifications": filter, "_meta": meta });
-    let message =
-        json!({ "jsonrpc": "2.0", "id": "mine", "method": "subscriptions/listen", "params": params });
-    let headers = [("mcp-protocol-version", "2026-07-28"), ("mcp-method", "subscriptions/listen")];
-    let mut alone = web.post(&headers, &message);
-    assert_eq!(alone.next().expect("a message")["params"]["notifications"], filter);
+    let mut alone = listen(&web, &filter);
     wait_until("it is asked once for all of them", PATIENCE, || listens() == before + 1);
     let changes = |server: &str| {
         let tool = format!("{server}__notify-resource-updated");

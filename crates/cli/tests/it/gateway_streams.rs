@@ -37,14 +37,14 @@ fn a_stream_that_began_before_its_answer_is_resumed_after_its_connection_broke()
     let answer = resumed.next().expect("an answer");
     assert_eq!(answer["result"]["content"][0]["text"], "slept 4000 ms", "{answer}");
     assert_eq!(resumed.next(), None, "the stream ends with its answer");
-    // The stream for lines about the session begins in the same way, and an answer that is there at once is no exception.
+    // The stream of the session begins with a priming event too, and so does the stream of an answer that is ready at once.
     let mut listened = web.ask("GET", "/mcp", &[("mcp-session-id", &session)], "");
     assert_eq!(begin(&mut listened)[1..], ["retry: 3000", "data:"]);
     let list = json!({ "jsonrpc": "2.0", "id": 8, "method": "tools/list" });
     let mut listed = web.post(&headers, &list);
     assert_eq!(begin(&mut listed)[1..], ["retry: 3000", "data:"]);
     assert!(listed.last().to_string().contains("one__sleep"));
-    // Whoever prefers JSON gets it.
+    // A client that prefers JSON gets JSON.
     let plain =
         web.post(&[("mcp-session-id", &session)], &call("one__echo", &json!({ "text": "x" }), &json!({})));
     assert_eq!(plain.header("content-type"), Some("application/json"));

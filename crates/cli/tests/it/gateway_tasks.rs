@@ -68,7 +68,7 @@ fn a_task_of_a_server_is_a_task_of_its_client_at_once_and_in_every_window() {
             let created = compute(client, 0.5, knows_tasks());
             let result = outcome(client, &created["taskId"]);
             assert_eq!(result["content"][0]["text"], "computed x", "{result}");
-            // Who has not declared tasks hears nothing of them.
+            // A client that has not declared tasks gets the result itself.
             let plain = compute(client, 0.3, json!({}));
             assert_eq!(plain["content"][0]["text"], "computed x", "{plain}");
         }

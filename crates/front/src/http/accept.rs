@@ -32,7 +32,7 @@ pub(super) struct AcceptHeader {
     pub(super) prefers_events: bool,
 }
 
-/// What a header says of one type.
+/// The weight that an `Accept` header gives to one type.
 #[derive(Clone, Copy, Default)]
 struct AcceptedType {
     /// The weight in thousandths. Zero if the type is not accepted.
@@ -138,7 +138,7 @@ mod tests {
             // A weight that is none counts as if it were not there.
             (&["application/json;q=0.1234, text/event-stream"], json_first),
             (&["text/event-stream;q=two, application/json"], events_first),
-            // A wildcard alone is no preference.
+            // A client that names only a wildcard prefers neither type.
             (&["*/*"], json_first),
             (&["text/*, application/*"], json_first),
             (&["*/*, text/event-stream"], json_first),

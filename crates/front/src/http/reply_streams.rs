@@ -55,7 +55,7 @@ pub(super) enum PostReply {
     Whole(Vec<u8>, Option<ErrorAnswer>),
     /// A stream of events.
     Events(StreamBody),
-    /// There is no such stream any more.
+    /// The session no longer keeps the stream that the client wants to resume.
     Gone,
 }
 

@@ -202,7 +202,7 @@ impl ResponseStream {
     }
 
     /// Starts to read from here on. The reader first gets a priming event, which has a number, no data, and the time to wait before it
-    /// resumes the stream. If events have no numbers, there is no such event.
+    /// resumes the stream. A stream whose events have no numbers begins without a priming event.
     pub(super) fn read_primed(&self) -> StreamBody {
         let mut body = self.read(None);
         let state = self.state();

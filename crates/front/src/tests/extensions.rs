@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::{
     offers::promoting,
     promotion::BEHIND,
-    servers::{TOOL, answered, ask, asked, fronted, known, raw},
+    servers::{TOOL, answered, ask, asked, fronted, known, raw, source},
     *,
 };
 use unhang_bridge::{Era, tasks};
@@ -13,7 +13,7 @@ use unhang_core::promotion::Promotion;
 use unhang_gateway::{
     KnownServers,
     route::{
-        catalog::{Catalog, CatalogSource, ListedItems},
+        catalog::{Catalog, ListedItems},
         names::Style,
     },
 };
@@ -39,8 +39,7 @@ fn extended(extensions: &Value, base: KnownServers) -> KnownServers {
         declares_resources: true,
         ..ListedItems::default()
     };
-    let source =
-        CatalogSource { server_index: 0, name: "srv", prefix: "srv", offered: &offered, is_awaited: false };
+    let source = source(0, "srv", &offered);
     KnownServers { catalog: Arc::new(Catalog::new(&Style::default(), &[], &[source])), ..base }
 }
 

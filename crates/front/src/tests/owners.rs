@@ -5,13 +5,13 @@ use std::{collections::BTreeMap, sync::Arc};
 use unhang_bridge::Era;
 
 use super::{
-    servers::{TOOL, answered, ask, asked, fronted, known, raw},
+    servers::{TOOL, answered, ask, asked, fronted, known, raw, source},
     *,
 };
 use unhang_gateway::{
     KnownServers, RequestTimeouts, UnlistedServer,
     route::{
-        catalog::{Catalog, CatalogSource, ListedItems},
+        catalog::{Catalog, ListedItems},
         names::Style,
     },
 };
@@ -225,13 +225,6 @@ fn a_template_is_completed_by_the_server_that_has_it_though_that_of_another_fits
         ListedItems { templates: vec![template], ..ListedItems::default() }
     };
     let (one, two) = (having("note:{one}"), having("note:{two}"));
-    let source = |server_index, name, offered| CatalogSource {
-        server_index,
-        name,
-        prefix: name,
-        offered,
-        is_awaited: false,
-    };
     let sources = [source(0, "one", &one), source(1, "two", &two)];
     let catalog = Arc::new(Catalog::new(&Style::default(), &[], &sources));
     let mut front = fronted(KnownServers { catalog, ..known(&[TOOL], true) });

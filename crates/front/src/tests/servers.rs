@@ -24,6 +24,11 @@ pub(super) fn known(tools: &[&str], is_settled: bool) -> KnownServers {
     known_at(0, tools, is_settled)
 }
 
+/// A server that is listed, under its own name.
+pub(super) fn source<'a>(server_index: usize, name: &'a str, offered: &'a ListedItems) -> CatalogSource<'a> {
+    CatalogSource { server_index, name, prefix: name, offered, is_awaited: false }
+}
+
 /// The same with a server at this index.
 pub(super) fn known_at(server_index: usize, tools: &[&str], is_settled: bool) -> KnownServers {
     let offered = ListedItems {
@@ -39,13 +44,6 @@ pub(super) fn known_at(server_index: usize, tools: &[&str], is_settled: bool) ->
     let tools = BTreeMap::from([("quick".to_owned(), seconds(5))]);
     let timeouts =
         RequestTimeouts { call: seconds(60), tools, request: seconds(20), ..RequestTimeouts::default() };
-    let source = |server_index, name, offered| CatalogSource {
-        server_index,
-        name,
-        prefix: name,
-        offered,
-        is_awaited: false,
-    };
     let sources = [source(server_index, "srv", &offered), source(server_index + 1, "bare", &bare)];
     KnownServers {
         announced: KnownAnnouncements::default(),

@@ -266,11 +266,8 @@ impl Catalog {
 
     /// Returns whether a result may have URIs with another public form, so that most results need no parsing.
     fn may_have_links(&self, result: &str) -> bool {
-        match self.only_with_resources {
-            // The URIs of such a server stay, unless they look as if they named a server.
-            Some(_) if self.server_indexes.len() == 1 => self.resources.may_name(result),
-            _ => result.contains(r#""uri""#),
-        }
+        // The URIs of the only server stay, unless they look as if they named a server.
+        result.contains(r#""uri""#) && (self.server_indexes.len() > 1 || self.resources.may_name(result))
     }
 
     /// Returns the public form of a URI that a server has mentioned: the URI itself if it leads back to the server, and the URI with the
@@ -342,6 +339,10 @@ struct ServerViews {
 impl ServerViews {
     fn of(offered: &ListedItems) -> Self {
         let mut views = Self::default();
+        // Most servers have no views, and their tools need not be read.
+        if !offered.tools.iter().any(|tool| tool.get().contains(r#""ui"#)) {
+            return views;
+        }
         // The servers with views, and all tools that views may call, by their servers. A server that is no gateway is its own.
         let (mut with_views, mut callable) = (Vec::new(), Vec::new());
         for tool in offered.tools.iter().filter_map(|raw| Json::new(raw.get().as_bytes())) {

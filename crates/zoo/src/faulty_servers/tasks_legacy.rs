@@ -134,11 +134,11 @@ impl LegacyTaskServer {
             let text = format!("Unknown tool: {}", message.tool());
             return pipe::send(&pipe::error(id, INVALID_PARAMS, &text));
         };
-        let wants_task = has_tasks && message.params()["task"].is_object();
+        let wants_a_task = has_tasks && message.params()["task"].is_object();
         let refusal = match plan.support {
-            TaskChoice::Forbidden if wants_task => "does not run as a task",
-            TaskChoice::Required if has_tasks && !wants_task => "runs as a task alone",
-            _ if wants_task => return self.begin(message, plan),
+            TaskChoice::Forbidden if wants_a_task => "does not run as a task",
+            TaskChoice::Required if has_tasks && !wants_a_task => "runs as a task alone",
+            _ if wants_a_task => return self.begin(message, plan),
             _ => return self.work(message, plan),
         };
         let text = format!("The tool `{}` {refusal}", plan.tool);

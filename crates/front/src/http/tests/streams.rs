@@ -55,7 +55,7 @@ async fn a_stream_begins_at_once_if_the_client_prefers_it_or_wants_to_hear_of_pr
             assert!(events.len() >= 2 && last.contains(r#""result""#), "{accept} {body}: {events:?}");
         }
     }
-    // A request that stands alone is no different, but for the priming event.
+    // A request without a session gets a stream in the same cases, and no priming event.
     let (headers, body) = alone("tools/call", &json!({ "name": "slow" }));
     let headers: Vec<_> = headers.iter().map(|(name, value)| (*name, &**value)).collect();
     let with_token = body.replacen(r#""_meta":{"#, r#""_meta":{"progressToken":7,"#, 1);
