@@ -144,6 +144,11 @@ pub const RESTORE_PATIENCE: Duration = Duration::from_secs(5);
 /// How long a list waits for servers that are still starting. Then the known part has to do, and clients are told of changes. Some clients
 /// give a list up after 5 s (peers.md 3.3).
 pub const LIST_PATIENCE: Duration = Duration::from_secs(2);
+/// How long a list request of a client waits while a server is asked whether its list has changed. A server that works on one call at a time
+/// answers only after that call; then the known list has to do.
+pub const LIST_REFRESH_PATIENCE: Duration = Duration::from_secs(1);
+/// How long the tools of a server wait for its other lists. Lists that come later are published when they come.
+pub const TOOLS_PATIENCE: Duration = Duration::from_secs(1);
 /// The time from one notification of a changed list to the next for which a server announces a change and its list is the same. Some servers
 /// announce changes without end, and each notification wakes every client. A list that differs is told at once.
 pub const LIST_ANNOUNCEMENT_PAUSE: Duration = Duration::from_secs(1);

@@ -26,6 +26,8 @@ use unhang_upstream::client::Error;
 pub(super) enum CallTaskEnd {
     Tool(ToolAnswer),
     Server(Box<ServerAnswer>),
+    /// Servers were asked whether they have changed a list.
+    Refreshed,
     /// A resource is watched, or the watch has failed.
     Watched(Resource, Result<Watch, Error>),
     /// A call has become a job.

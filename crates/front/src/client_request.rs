@@ -32,6 +32,8 @@ pub(super) struct ClientRequest<'a> {
     pub waited: Duration,
     /// The server that it has waited for.
     pub server: Option<&'a str>,
+    /// Servers were asked for its subject, which they may have added without an announcement.
+    pub were_lists_refreshed: bool,
     /// The `Mcp-Param-*` headers that came with it. `None` if nothing has to be said in headers.
     pub param_headers: Option<Arc<ReceivedParamHeaders>>,
 }

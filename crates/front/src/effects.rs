@@ -11,6 +11,7 @@ use unhang_jobs::id::JobId;
 use super::tasks::TaskAsked;
 use unhang_core::{batch::BatchId, queue::Class};
 use unhang_gateway::{JoinPolicy, Level, Replied, ServerRequest};
+use unhang_upstream::client::ServerList;
 
 /// Names a unit of input that the client sends and gets answered as a whole, such as a POST. Over pipes one stream carries everything.
 pub type StreamKey = u64;
@@ -106,6 +107,14 @@ pub enum SessionAction {
         may_be_a_job: bool,
         /// Whether the call joins the job that the same call has become.
         joining: JoinPolicy,
+    },
+    /// Ask servers whether they have changed this list, then report with
+    /// [`McpSession::refreshed`](super::mcp_session::McpSession::refreshed).
+    Refresh {
+        /// The key of the call.
+        key: CallKey,
+        /// The list.
+        list: ServerList,
     },
     /// Watch a resource, then report with [`McpSession::watched`](super::mcp_session::McpSession::watched).
     Watch {

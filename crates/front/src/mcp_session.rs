@@ -38,7 +38,7 @@ use super::{
     traces::Traces,
 };
 use unhang_core::{
-    config::{SIGNAL_GRACE, STOP_LIMIT},
+    config::{LIST_PATIENCE, SIGNAL_GRACE, STOP_LIMIT},
     exit,
     fault::FaultKind,
     limits::Limits,
@@ -226,12 +226,12 @@ impl McpSession {
     pub fn tick(&mut self, now: Duration, effects: &mut impl SessionEffects) {
         self.now = now;
         while let Some((id, call)) = self.next_over(effects) {
+            let unanswered = self.questions.unanswered(&call);
+            self.abandon(call.key, effects);
             // The answer goes out as far as it is known.
             if self.answer_from_lists(&id, &call, effects) {
                 continue;
             }
-            let unanswered = self.questions.unanswered(&call);
-            self.abandon(call.key, effects);
             let (happened, hint) = unanswered.unwrap_or_else(|| call.silence());
             let error_report = ErrorReport { kind: FaultKind::Deadline, summary: happened, hint };
             self.answers.fail(self.now, &id, &call, error_report, effects);
@@ -270,11 +270,29 @@ impl McpSession {
         effects: &mut impl SessionEffects,
     ) -> bool {
         match call.awaited {
-            Awaited::List(list) => self.answer_list(id, list, call, effects),
+            Awaited::List(list) | Awaited::RefreshedList(list) => self.answer_list(id, list, call, effects),
             Awaited::Introduction(_) => self.answer_introduction(id, call, effects),
             _ => return false,
         }
         true
+    }
+
+    /// Answers a handshake or a discovery. The answer waits for servers that nobody has listed yet if the client wants to know their
+    /// extensions: clients look for them there, and nowhere else.
+    pub(super) fn introduce(
+        &mut self,
+        request: &ClientRequest<'_>,
+        revision: Revision,
+        awaits_extensions: bool,
+        effects: &mut impl SessionEffects,
+    ) {
+        let method = if revision.is_stateless() { "server/discover" } else { "initialize" };
+        let awaited = (self.calls.new_key(), Awaited::Introduction(method));
+        let call = SessionCall::new(awaited, (revision, request.route), self.now, LIST_PATIENCE);
+        match awaits_extensions && !self.session_catalog.has_lists() {
+            true => self.calls.put_in_flight(request.id.clone(), call),
+            false => self.answer_introduction(&request.id, &call, effects),
+        }
     }
 
     /// Answers a handshake, or a discovery.
@@ -347,7 +365,16 @@ impl McpSession {
                     let method = shortened(&method, MOST_ECHOED);
                     let (waited, server) = (Duration::ZERO, None);
                     let param_headers = self.client.param_headers.clone();
-                    let request = ClientRequest { id, method, params, route, waited, server, param_headers };
+                    let request = ClientRequest {
+                        id,
+                        method,
+                        params,
+                        route,
+                        waited,
+                        server,
+                        were_lists_refreshed: false,
+                        param_headers,
+                    };
                     self.request(&request, effects);
                 }
                 Body::Notification { method, params } => self.notification(&method, params, effects),

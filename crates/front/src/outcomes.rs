@@ -367,6 +367,26 @@ impl McpSession {
         }
     }
 
+    /// Answers the request that waited for servers to be asked whether they have changed a list.
+    pub fn refreshed(&mut self, now: Duration, key: CallKey, effects: &mut impl SessionEffects) {
+        self.now = now;
+        let id = self.end_call(key, effects);
+        if let Some(id) = id
+            && let Some(call) = self.calls.take(&id)
+        {
+            match &call.awaited {
+                Awaited::Owner(ownerless) => {
+                    let waited = now.saturating_sub(call.since);
+                    let request = ownerless.request(id, call.route, waited);
+                    self.dispatch(&request, call.revision, effects);
+                }
+                _ => _ = self.answer_from_lists(&id, &call, effects),
+            }
+        }
+        self.stop_if_drained(effects);
+        self.finish_if_stopped();
+    }
+
     /// Starts to watch a resource without a request of the client that waits for the outcome.
     pub(super) fn watch_beside(&mut self, resource: Resource) {
         let key = self.calls.begin_beside(None);
@@ -384,7 +404,7 @@ impl McpSession {
             let Awaited::Owner(ownerless) = &call.awaited else { continue };
             let waited = self.now.saturating_sub(call.since);
             let request = ownerless.request(id.clone(), call.route, waited);
-            if is_of_nobody_yet(&self.session_catalog, &request) {
+            if ownerless.awaits_refresh || is_of_nobody_yet(&self.session_catalog, &request) {
                 self.calls.put_in_flight(id, call);
             } else {
                 self.dispatch(&request, call.revision, effects);

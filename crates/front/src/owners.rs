@@ -23,7 +23,7 @@ use unhang_gateway::{
     KnownServers,
     route::{catalog::Catalog, names::Owner},
 };
-use unhang_upstream::http::param_headers::ReceivedParamHeaders;
+use unhang_upstream::{client::ServerList, http::param_headers::ReceivedParamHeaders};
 
 /// A request to a server, in the server's own names.
 pub(super) struct RequestSubject {
@@ -54,6 +54,8 @@ pub(super) struct UnroutedRequest {
     params: String,
     /// The only server that may turn out to own the name, if there is just one.
     server: Option<String>,
+    /// Servers are asked whether they have added its subject.
+    pub awaits_refresh: bool,
     /// The headers that have to be compared with the arguments once the tool is known.
     param_headers: Option<Arc<ReceivedParamHeaders>>,
 }
@@ -198,6 +200,28 @@ pub(super) fn is_of_nobody_yet(session_catalog: &SessionCatalog, request: &Clien
         })
 }
 
+/// Returns the list in which a server may have added the subject of a request without an announcement. Returns `None` if somebody owns the
+/// subject, or servers were asked already.
+pub(super) fn list_to_refresh(
+    session_catalog: &SessionCatalog,
+    request: &ClientRequest<'_>,
+) -> Option<ServerList> {
+    let known = session_catalog.servers().filter(|_| !request.were_lists_refreshed)?;
+    let requested = RequestedItem::by(request)?;
+    let name = requested.about.as_deref()?;
+    let is_own = requested.method == "tools/call" && session_catalog.has_tool(name);
+    if is_own || requested.owner(&known.catalog).is_some() || requested.unlisted(known).is_some() {
+        return None;
+    }
+    Some(match (requested.method, requested.member) {
+        ("tools/call", _) => ServerList::Tools,
+        (_, "name") => ServerList::Prompts,
+        ("skills/get", _) => ServerList::Skills,
+        ("completion/complete", _) => ServerList::ResourceTemplates,
+        _ => ServerList::Resources,
+    })
+}
+
 impl UnroutedRequest {
     /// Keeps a request that has a named subject. Returns `None` for any other request.
     pub(super) fn of(request: &ClientRequest<'_>, known: Option<&KnownServers>) -> Option<UnroutedRequest> {
@@ -209,7 +233,7 @@ impl UnroutedRequest {
         let mut may_be = absent.filter(|absent| method != "resources/read" && absent.may_bring(&about));
         let server = may_be.next().filter(|_| may_be.next().is_none()).map(|absent| absent.server.clone());
         let param_headers = request.param_headers.clone().filter(|_| method == "tools/call");
-        Some(UnroutedRequest { method, about, params, server, param_headers })
+        Some(UnroutedRequest { method, about, params, server, awaits_refresh: false, param_headers })
     }
 
     /// Returns whether its headers may still turn out to differ from its arguments.
@@ -226,6 +250,8 @@ impl UnroutedRequest {
             route,
             waited,
             server: self.server.as_deref(),
+            // It has waited for lists.
+            were_lists_refreshed: true,
             param_headers: self.param_headers.clone(),
         }
     }

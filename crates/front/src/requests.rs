@@ -25,7 +25,7 @@ use super::{
     effects::{CallKey, LineTarget, SessionAction, SessionEffects},
     followed::tasks_wanted,
     mcp_session::{McpSession, SessionPhase},
-    owners::{NotAsked, RequestSubject, UnroutedRequest, is_of_nobody_yet, subject},
+    owners::{NotAsked, RequestSubject, UnroutedRequest, is_of_nobody_yet, list_to_refresh, subject},
     parked_calls::{NotResumed, Resumed, own_state},
     promotion::PromotionReply,
     session_calls::{Awaited, SessionCall},
@@ -43,10 +43,7 @@ use unhang_core::{
     revision::Revision,
     wording::shortened,
 };
-use unhang_gateway::{
-    Level, RequestTimeouts, ServerRequest, leader_lost,
-    route::{apps::UI, names::Owner},
-};
+use unhang_gateway::{Level, RequestTimeouts, ServerRequest, leader_lost, route::names::Owner};
 use unhang_upstream::{
     client::{LISTEN, ServerList},
     http::headers::CallLimit,
@@ -130,24 +127,6 @@ impl McpSession {
         self.introduce(request, revision, awaits_extensions, effects);
     }
 
-    /// Answers a handshake or a discovery. The answer waits for servers that nobody has listed yet if the client wants to know their
-    /// extensions: clients look for them there, and nowhere else.
-    fn introduce(
-        &mut self,
-        request: &ClientRequest<'_>,
-        revision: Revision,
-        awaits_extensions: bool,
-        effects: &mut impl SessionEffects,
-    ) {
-        let method = if revision.is_stateless() { "server/discover" } else { "initialize" };
-        let awaited = (self.calls.new_key(), Awaited::Introduction(method));
-        let call = SessionCall::new(awaited, (revision, request.route), self.now, LIST_PATIENCE);
-        match awaits_extensions && !self.session_catalog.has_lists() {
-            true => self.calls.put_in_flight(request.id.clone(), call),
-            false => self.answer_introduction(&request.id, &call, effects),
-        }
-    }
-
     /// Handles a request that names its revision itself.
     fn stateless(
         &mut self,
@@ -181,7 +160,10 @@ impl McpSession {
             return self.read_job(request, revision, id, uri);
         }
         if is_of_nobody_yet(&self.session_catalog, request) {
-            return self.wait_for_owner(request, revision);
+            return self.wait_for_owner(request, revision, None);
+        }
+        if let unlisted @ Some(_) = list_to_refresh(&self.session_catalog, request) {
+            return self.wait_for_owner(request, revision, unlisted);
         }
         let has_servers = self.session_catalog.servers().is_some();
         match &*request.method {
@@ -245,6 +227,7 @@ impl McpSession {
         self.answers.answer(&request.id, revision, request.route, Map::new(), effects);
     }
 
+    /// Answers a request for a list: once servers are known that still start, or once running servers were asked for changes.
     fn list(
         &mut self,
         request: &ClientRequest<'_>,
@@ -257,18 +240,21 @@ impl McpSession {
             let hint = "ask without a cursor: the first page has all items";
             return self.answers.refuse_request(request, invalid_params(happened, hint), effects);
         }
-        let awaited = (self.calls.new_key(), Awaited::List(list));
-        let mut call = SessionCall::new(awaited, (revision, request.route), self.now, LIST_PATIENCE);
+        let (has_lists, key) = (self.session_catalog.has_lists(), self.calls.new_key());
+        let awaited = if has_lists { Awaited::RefreshedList(list) } else { Awaited::List(list) };
+        // The end of a refresh comes earlier than this limit.
+        let limit = if has_lists { REQUEST_TIMEOUT } else { LIST_PATIENCE };
+        let mut call = SessionCall::new((key, awaited), (revision, request.route), self.now, limit);
         call.promotion.promotion_reply = self.jobs.promotion_reply(request, revision);
-        let said = request.params.filter(|_| revision.is_stateless()).and_then(capabilities);
-        call.shows_views = match said {
-            Some(said) => tasks::declares_extension(said, UI),
-            None => self.client.shows_views(),
-        };
-        if self.session_catalog.has_lists() {
+        call.shows_views = self.client.shows_views(request, revision);
+        if !has_lists {
+            return self.calls.put_in_flight(request.id.clone(), call);
+        }
+        if !self.session_catalog.has_servers() {
             return self.answer_list(&request.id, list, &call, effects);
         }
-        self.calls.put_in_flight(request.id.clone(), call);
+        self.calls.begin(&request.id, call);
+        self.actions.push_back(SessionAction::Refresh { key, list });
     }
 
     fn call(&mut self, request: &ClientRequest<'_>, revision: Revision, effects: &mut impl SessionEffects) {
@@ -455,10 +441,17 @@ impl McpSession {
         }
     }
 
-    /// Keeps a request until all servers that could own its subject have been listed.
-    fn wait_for_owner(&mut self, request: &ClientRequest<'_>, revision: Revision) {
+    /// Keeps a request until its owner is known, or until servers were asked whether they have added its subject to the list `refreshed`.
+    fn wait_for_owner(
+        &mut self,
+        request: &ClientRequest<'_>,
+        revision: Revision,
+        refreshed: Option<ServerList>,
+    ) {
         // Every request that comes here has a named subject.
-        let Some(ownerless) = UnroutedRequest::of(request, self.session_catalog.servers()) else { return };
+        let Some(mut ownerless) = UnroutedRequest::of(request, self.session_catalog.servers()) else {
+            return;
+        };
         let limit = match ownerless.method {
             "tools/call" => {
                 let own = clients::call_limit(self.clock(request, revision), self.limits.call_timeout);
@@ -466,7 +459,13 @@ impl McpSession {
             }
             _ => self.limits.request_timeout,
         };
-        let awaited = (self.calls.new_key(), Awaited::Owner(Box::new(ownerless)));
+        ownerless.awaits_refresh = refreshed.is_some();
+        let awaited = Awaited::Owner(Box::new(ownerless));
+        if let Some(list) = refreshed {
+            let key = self.begin(request, revision, awaited, limit);
+            return self.actions.push_back(SessionAction::Refresh { key, list });
+        }
+        let awaited = (self.calls.new_key(), awaited);
         let call = SessionCall::new(awaited, (revision, request.route), self.now, limit);
         self.calls.put_in_flight(request.id.clone(), call);
     }

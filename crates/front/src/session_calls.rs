@@ -32,6 +32,8 @@ pub(super) enum Awaited {
     Server { method: &'static str, about: String, token: Option<Id>, introduced: Option<Introduced> },
     /// A list, while servers start.
     List(ServerList),
+    /// A list, while servers are asked whether they have changed it.
+    RefreshedList(ServerList),
     /// The answer to a handshake or a discovery, while servers start.
     Introduction(&'static str),
     /// The server that owns the subject, until it is known.
@@ -114,7 +116,7 @@ impl Awaited {
         match self {
             Awaited::Tool(tool) => tool,
             Awaited::Server { about, .. } => about,
-            Awaited::List(list) => list.method(),
+            Awaited::List(list) | Awaited::RefreshedList(list) => list.method(),
             Awaited::Introduction(method) => method,
             Awaited::Owner(request) => &request.about,
             Awaited::Changes(_) => LISTEN,
@@ -136,7 +138,7 @@ impl Awaited {
         match self {
             Awaited::Tool(_) => "tools/call",
             Awaited::Server { method, .. } => method,
-            Awaited::List(list) => list.method(),
+            Awaited::List(list) | Awaited::RefreshedList(list) => list.method(),
             Awaited::Introduction(method) => method,
             Awaited::Owner(request) => request.method,
             Awaited::Changes(_) => LISTEN,
@@ -159,7 +161,11 @@ impl Awaited {
                 "unhang is still starting servers, and one of them may have it; see /status or the log"
             }
             Awaited::Task(_) | Awaited::Job(_) => "ask again: the job continues",
-            Awaited::Server { .. } | Awaited::List(_) | Awaited::Introduction(_) | Awaited::Changes(_) => {
+            Awaited::Server { .. }
+            | Awaited::List(_)
+            | Awaited::RefreshedList(_)
+            | Awaited::Introduction(_)
+            | Awaited::Changes(_) => {
                 "unhang told the server to stop; raise request-timeout in its limits if it needs longer"
             }
         }

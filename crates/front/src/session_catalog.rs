@@ -144,6 +144,11 @@ impl SessionCatalog {
         }
     }
 
+    /// Returns whether there are servers behind the session.
+    pub(super) fn has_servers(&self) -> bool {
+        self.servers.as_ref().is_some_and(|known| !known.timeouts.is_empty())
+    }
+
     /// Returns whether a server offers skills (SEP-2640).
     pub(super) fn has_skills(&self) -> bool {
         self.servers.as_ref().is_some_and(|known| known.catalog.extensions().contains_key(SKILLS))

@@ -12,7 +12,7 @@ use unhang_bridge::{
 use unhang_wire::{self as wire, Json};
 
 use super::{
-    client_request::{ClientRequest, MOST_ECHOED},
+    client_request::{ClientRequest, MOST_ECHOED, capabilities},
     promotion::PromotionReply,
     questions::AskedParams,
     session_calls::SessionCall,
@@ -99,9 +99,13 @@ impl SessionProfile {
         extensions.is_some_and(|declared| declared.get().starts_with('{') && declared.get().contains(':'))
     }
 
-    /// Returns whether the client has said in the handshake that it shows views (MCP Apps).
-    pub(super) fn shows_views(&self) -> bool {
-        self.capabilities_json().is_some_and(|said| declares_extension(said, UI))
+    /// Returns whether the client has said that it shows views (MCP Apps): with this request, or in the handshake.
+    pub(super) fn shows_views(&self, request: &ClientRequest<'_>, revision: Revision) -> bool {
+        let said = match revision.is_stateless() {
+            true => request.params.and_then(capabilities),
+            false => self.capabilities_json(),
+        };
+        said.is_some_and(|said| declares_extension(said, UI))
     }
 
     /// Notes the lowest level of log messages that the client wants.

@@ -37,7 +37,7 @@ use unhang_gateway::{
     ServerRequest, Servers, SessionKey, SideMessage,
 };
 use unhang_tools::{Cancellation, ToolCall, Toolbox, service::Caller};
-use unhang_upstream::http::headers::CallLimit;
+use unhang_upstream::{client::ServerList, http::headers::CallLimit};
 
 /// The most progress reports on their way to the session, which takes them at once.
 const PROGRESS: usize = 1024;
@@ -215,6 +215,7 @@ impl SessionRuntime {
                     let asked = ServerRequest { session: Some(self.window.unwrap_or(own)), ..asked };
                     self.ask(key, asked, cancellation, promote);
                 }
+                SessionAction::Refresh { key, list } => self.refresh(key, list),
                 SessionAction::Watch { key, resource, limit } => self.watch(key, resource, limit),
                 SessionAction::ClientSpeaks { era, capabilities } => {
                     if let Some(servers) = &self.servers {
@@ -309,6 +310,16 @@ impl SessionRuntime {
         });
     }
 
+    fn refresh(&mut self, key: CallKey, list: ServerList) {
+        let servers = self.servers.clone();
+        self.calls.spawn(key, async move {
+            if let Some(servers) = servers {
+                servers.refresh(list).await;
+            }
+            CallTaskEnd::Refreshed
+        });
+    }
+
     fn watch(&mut self, key: CallKey, resource: Resource, limit: Duration) {
         let Some(servers) = self.servers.clone() else { return };
         self.watches.listen(&servers);
@@ -346,12 +357,15 @@ impl SessionRuntime {
                 self.tools.as_mut().map(watch::Receiver::borrow_and_update);
                 self.mcp_session.tools_changed(now, self.toolbox.definitions(), effects);
             }
-            SessionEvent::Known => {
-                let known = self.known.as_mut().map(|known| known.borrow_and_update().clone());
-                if let Some(known) = known {
-                    self.mcp_session.servers_changed(now, &known, effects);
-                }
-            }
+            SessionEvent::Known => self.servers_changed(effects),
+        }
+    }
+
+    fn servers_changed(&mut self, effects: &mut impl SessionEffects) {
+        let now = self.now();
+        let known = self.known.as_mut().map(|known| known.borrow_and_update().clone());
+        if let Some(known) = known {
+            self.mcp_session.servers_changed(now, &known, effects);
         }
     }
 
@@ -422,6 +436,11 @@ impl SessionRuntime {
                     self.said(key, aside, effects);
                 }
                 self.mcp_session.answered(now, key, &answered, effects);
+            }
+            CallTaskEnd::Refreshed => {
+                // The new lists were published before the refresh ended.
+                self.servers_changed(effects);
+                self.mcp_session.refreshed(now, key, effects);
             }
             CallTaskEnd::Watched(resource, outcome) => {
                 let outcome = outcome.map(|watch| self.watches.keep(resource.clone(), watch));

@@ -32,6 +32,8 @@ use super::{
     instance_limit::InstanceLimit,
     lifecycle::{RestoredStart, StartReason},
     list_announcements::{ListKinds, ListOrigin},
+    list_fetch::{self, FetchedLists},
+    list_refresh::ListRefreshes,
     list_store::RecalledLists,
     lists::ServerLists,
     log_level::RequestedLevel,
@@ -71,6 +73,8 @@ pub(super) struct Backend {
     pub(super) admission: AdmissionLimits,
     /// The lists of the server.
     pub(super) lists: ServerLists,
+    /// Questions for single lists, on behalf of clients.
+    pub(super) refreshes: ListRefreshes,
     /// Resources that sessions want to hear of.
     pub(super) watches: ResourceWatches,
     /// The log level that somebody has asked the server for.
@@ -217,6 +221,7 @@ impl Backend {
                 Arc::clone(&listener),
             ),
             lists: ServerLists::new(Arc::clone(&entry), origin, offered, recalled),
+            refreshes: ListRefreshes::default(),
             entry,
             spec,
             own,
@@ -333,8 +338,9 @@ impl Backend {
         self.connection().usable_client().is_some()
     }
 
-    /// Asks the server for all its lists, and keeps them.
+    /// Asks the server for all its lists, and keeps them. The caller publishes them, and then ends the round.
     pub(super) async fn list(self: &Arc<Self>) -> Result<(), Error> {
+        self.lists.rounds.begin();
         if self.connection().demand.rests() {
             // The lists stay as they are until somebody starts the server.
             return Ok(());
@@ -345,7 +351,7 @@ impl Backend {
             self.fetch_lists().await
         };
         match listed {
-            Ok((offered, announced)) => self.lists.accept(offered, announced),
+            Ok((fetched, announced)) => self.lists.take(fetched, announced),
             Err(error) => {
                 self.lists.note_failed();
                 self.note(&error);
@@ -356,13 +362,14 @@ impl Backend {
     }
 
     /// Returns the lists that the server gives now, and the kinds that it had announced before it was asked.
-    async fn fetch_lists(self: &Arc<Self>) -> Result<(ListedItems, ListKinds), Error> {
+    async fn fetch_lists(self: &Arc<Self>) -> Result<(FetchedLists, ListKinds), Error> {
         let (client, session) = self.ready(StartReason::Listing).await?;
         let announced = self.listener.take_announced();
-        let fetched = self.lists.fetch(&client, &session, self.eras.greeting()).await;
+        let is_stateless = session.revision.is_stateless();
+        let fetched = list_fetch::fetch(&client, (session, self.eras.greeting()), &self.lists.slow()).await;
         // An announcement waits until the server can be listed.
-        let offered = fetched.inspect_err(|_| self.listener.note_announced(announced))?;
-        if session.revision.is_stateless() && !self.connection().is_subscribed() {
+        let fetched = fetched.inspect_err(|_| self.listener.note_announced(announced))?;
+        if is_stateless && !self.connection().is_subscribed() {
             // A server that has nothing to tell refuses the subscription.
             let topics = Topics { resources: Vec::new(), lists: true };
             match client.subscribe(topics, &RequestOptions::default()).await {
@@ -370,11 +377,11 @@ impl Backend {
                 Err(error) => tracing::debug!("`{}` does not report changes: {error}", self.name()),
             }
         }
-        Ok((offered, announced))
+        Ok((fetched, announced))
     }
 
     /// Waits until the lists of the server may have changed or, if they could not be fetched, until another try is due. Meanwhile it calls
-    /// `publish` when clients are to be told of an announcement.
+    /// `publish` when a late list has come, and when clients are to be told of an announcement.
     pub(super) async fn until_changed(&self, was_listed: bool, publish: impl Fn()) {
         let pause = self.entry.spec.limits.breaker_cooldown;
         let mut changed = pin!(self.listener.until_lists_change((!was_listed).then_some(pause)));
@@ -382,6 +389,7 @@ impl Backend {
             tokio::select! {
                 () = changed.as_mut() => return,
                 () = self.lists.until_announcement_counts() => publish(),
+                () = self.lists.until_late_list() => publish(),
             }
         }
     }

@@ -45,13 +45,11 @@ impl ListKinds {
 
     /// Returns the kinds in which these items differ.
     fn differing(before: &ListedItems, now: &ListedItems) -> Self {
-        let differ = |before: &[Box<RawValue>], now: &[Box<RawValue>]| {
-            before.len() != now.len() || before.iter().zip(now).any(|(before, now)| before.get() != now.get())
-        };
+        let differ = |list| !are_same(before.items(list), now.items(list));
         Self([
-            differ(&before.tools, &now.tools),
-            differ(&before.prompts, &now.prompts),
-            differ(&before.resources, &now.resources) || differ(&before.templates, &now.templates),
+            differ(ServerList::Tools),
+            differ(ServerList::Prompts),
+            differ(ServerList::Resources) || differ(ServerList::ResourceTemplates),
         ])
     }
 
@@ -61,6 +59,11 @@ impl ListKinds {
             *has |= adds;
         }
     }
+}
+
+/// Returns whether a server has listed the same items twice, in the same order and the same words.
+pub(super) fn are_same(before: &[Box<RawValue>], now: &[Box<RawValue>]) -> bool {
+    before.len() == now.len() && before.iter().zip(now).all(|(before, now)| before.get() == now.get())
 }
 
 /// How often a server has announced a change of each kind of list.

@@ -59,6 +59,7 @@ pub(super) async fn keep_lists(core: Arc<GatewayCore>, backend: Arc<Backend>, aw
         last = why;
         is_told = tell_absence(&core.notices, &backend, listed.as_ref().err(), is_told);
         core.publish();
+        backend.lists.rounds.end();
         backend.until_changed(listed.is_ok(), || core.publish()).await;
     }
 }
@@ -84,7 +85,9 @@ pub(super) async fn keep_lists_while_running(
             tracing::warn!("`{}`{whose} cannot be listed: {error}", backend.name());
         }
         was_listed = listed.is_ok();
-        if !publish() {
+        let is_seen = publish();
+        backend.lists.rounds.end();
+        if !is_seen {
             return;
         }
     }

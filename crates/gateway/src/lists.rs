@@ -6,11 +6,13 @@
 //! - Items that the rules of a server do not allow are listed nowhere.
 //! - What a server has announced counts together with the lists that it gave after that.
 //! - The lists of the last run count until the server has been listed, under the rules of today.
+//! - A list that takes long holds back no other. Until it has come, the one before counts.
 
 use std::{
     collections::HashSet,
-    future,
+    future::{self, poll_fn},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    task::Poll,
 };
 
 use serde_json::value::RawValue;
@@ -19,7 +21,9 @@ use unhang_bridge::Era;
 
 use super::{
     Scope, ServerEntry,
-    list_announcements::{AnnouncementCounts, AnnouncementPace, ListKinds, ListOrigin},
+    list_announcements::{AnnouncementCounts, AnnouncementPace, ListKinds, ListOrigin, are_same},
+    list_fetch::{FetchedLists, LateLists},
+    list_rounds::ListRounds,
     list_store::RecalledLists,
     owners,
 };
@@ -28,13 +32,17 @@ use crate::route::{
     extensions,
 };
 use unhang_core::fault::FaultKind;
-use unhang_upstream::client::{Client, Error, RequestOptions, ServerInfo, ServerList};
+use unhang_upstream::client::{Error, ServerInfo, ServerList};
 
 /// The lists of one server, as far as they are known.
 pub(super) struct ServerLists {
     entry: Arc<ServerEntry>,
     origin: ListOrigin,
     known: Mutex<KnownLists>,
+    /// Lists that have not come yet, and those that came with the same round, before any rule.
+    late: Mutex<Option<(LateLists, ListedItems)>>,
+    /// The rounds in which the server is asked for all its lists.
+    pub(super) rounds: ListRounds,
 }
 
 struct KnownLists {
@@ -51,6 +59,8 @@ struct KnownLists {
     reported: HashSet<String>,
     /// Counts the announcements of the server.
     announcements: AnnouncementPace,
+    /// The lists that did not come with the tools the last time.
+    slow: Vec<ServerList>,
 }
 
 /// The lists of a server at one moment, and what it had announced before it gave them.
@@ -78,8 +88,10 @@ impl ServerLists {
             recalled,
             reported: HashSet::new(),
             announcements: AnnouncementPace::default(),
+            slow: Vec::new(),
         };
-        Self { entry, origin, known: Mutex::new(known) }
+        let (late, rounds) = (Mutex::default(), ListRounds::default());
+        Self { entry, origin, known: Mutex::new(known), late, rounds }
     }
 
     /// Returns the lists that the server gave last.
@@ -129,8 +141,9 @@ impl ServerLists {
         self.known().is_late = true;
     }
 
-    /// Notes that the server has just been listed, with these lists, after it had announced these kinds.
-    pub(super) fn accept(&self, offered: ListedItems, announced: ListKinds) {
+    /// Offers these lists from now on, as far as the rules allow, after the server had announced these kinds.
+    pub(super) fn accept(&self, listed: ListedItems, announced: ListKinds) {
+        let offered = ListedItems { tools: self.allowed(listed.tools), ..listed };
         let mut known = self.known();
         let before = Arc::clone(&known.offered);
         known.announcements.listed(announced, &before, &offered, Instant::now());
@@ -191,48 +204,92 @@ impl ServerLists {
         }
     }
 
-    /// Asks a ready server, which was greeted in this era, for all its lists. Remembers them for the next run. Returns the items that clients
-    /// may have.
-    pub(super) async fn fetch(
-        &self,
-        client: &Client,
-        session: &ServerInfo,
-        greeting: Era,
-    ) -> Result<ListedItems, Error> {
-        let options = RequestOptions::default();
-        let (tools, prompts, resources, templates, skills) = tokio::join!(
-            client.list(ServerList::Tools, &options),
-            client.list(ServerList::Prompts, &options),
-            client.list(ServerList::Resources, &options),
-            // No server declares templates by themselves, and many have none.
-            client.list(ServerList::ResourceTemplates, &options),
-            client.list(ServerList::Skills, &options),
-        );
-        let (tools, owners) = match self.entry.behind.is_some() {
-            true => owners::read(tools?),
-            false => (tools?, Owners::new()),
-        };
-        let listed = ListedItems {
+    /// Takes the lists that the server has just given, after it had announced these kinds. Remembers them for the next run.
+    pub(super) fn take(&self, fetched: FetchedLists, announced: ListKinds) {
+        let FetchedLists { tools, others, late } = fetched;
+        let (tools, owners) = self.with_owners(tools);
+        let capabilities = &late.greeted.0.capabilities;
+        let before = self.offered();
+        let mut listed = ListedItems {
             tools,
-            prompts: self.or_none(ServerList::Prompts, prompts),
-            resources: self.or_none(ServerList::Resources, resources),
-            templates: self.or_none(ServerList::ResourceTemplates, templates),
-            skills: self.or_none(ServerList::Skills, skills),
-            extensions: extensions::of_capabilities(&session.capabilities),
-            declares_resources: ServerList::Resources.is_declared(&session.capabilities),
+            extensions: extensions::of_capabilities(capabilities),
+            declares_resources: ServerList::Resources.is_declared(capabilities),
             owners,
+            ..ListedItems::default()
         };
-        self.remember(session, greeting, &listed);
-        Ok(ListedItems { tools: self.allowed(listed.tools), ..listed })
+        for list in late.awaited() {
+            listed.items_mut(*list).clone_from(before.items(*list));
+        }
+        for (list, items) in others {
+            *listed.items_mut(list) = self.or_none(list, items);
+        }
+        self.remember(&late.greeted, &listed);
+        self.accept(listed.clone(), announced);
+        self.known().slow = late.awaited().to_vec();
+        *self.late() = Some((late, listed)).filter(|(late, _)| !late.awaited().is_empty());
+    }
+
+    /// Waits until a list has come that took long, and takes it. Never ends if there is none. Cancel-safe.
+    pub(super) async fn until_late_list(&self) {
+        let (list, items) = poll_fn(|context| match self.late().as_mut() {
+            Some((late, _)) => late.poll_next(context).map(|next| next.unzip()),
+            None => Poll::Pending,
+        })
+        .await;
+        let Some((late, mut listed)) = self.late().take() else { return };
+        if let Some((list, items)) = list.zip(items) {
+            *listed.items_mut(list) = self.or_none(list, items);
+            self.remember(&late.greeted, &listed);
+            self.accept(listed.clone(), ListKinds::default());
+        }
+        *self.late() = Some((late, listed)).filter(|(late, _)| !late.awaited().is_empty());
+    }
+
+    /// Returns the lists that did not come with the tools the last time.
+    pub(super) fn slow(&self) -> Vec<ServerList> {
+        self.known().slow.clone()
+    }
+
+    /// Returns whether this list has not come yet.
+    pub(super) fn are_late(&self, list: ServerList) -> bool {
+        self.late().as_ref().is_some_and(|(late, _)| late.awaited().contains(&list))
+    }
+
+    fn late(&self) -> MutexGuard<'_, Option<(LateLists, ListedItems)>> {
+        self.late.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns whether these items, which the server has just listed, differ from those that it listed before.
+    pub(super) fn differs(&self, list: ServerList, items: Vec<Box<RawValue>>) -> bool {
+        let before = self.offered();
+        let now = match list {
+            ServerList::Tools => {
+                let (tools, owners) = self.with_owners(items);
+                if owners != before.owners {
+                    return true;
+                }
+                self.entry.tool_rules.offered(tools)
+            }
+            _ => items,
+        };
+        !are_same(before.items(list), &now)
+    }
+
+    /// Reads the owners of tools, if the server is a gateway that names them.
+    fn with_owners(&self, tools: Vec<Box<RawValue>>) -> (Vec<Box<RawValue>>, Owners) {
+        match self.entry.behind.is_some() {
+            true => owners::read(tools),
+            false => (tools, Owners::new()),
+        }
     }
 
     /// Remembers the lists that the server has just given.
-    fn remember(&self, session: &ServerInfo, greeting: Era, listed: &ListedItems) {
+    fn remember(&self, (session, greeting): &(Arc<ServerInfo>, Era), listed: &ListedItems) {
         let is_legacy = !session.revision.is_stateless();
         let (is_reliable, has_lists) = {
             let mut known = self.known();
             // A server that was greeted with a handshake has not been asked whether it knows anything else.
-            let is_sure = !is_legacy || greeting == Era::Modern || known.recalled.is_legacy();
+            let is_sure = !is_legacy || *greeting == Era::Modern || known.recalled.is_legacy();
             let is_reliable = known.recalled.learn(is_legacy && is_sure, session.server_info.as_ref());
             (is_reliable && is_sure, known.has_lists)
         };
@@ -261,9 +318,15 @@ impl ServerLists {
     fn or_none(&self, list: ServerList, listed: Result<Vec<Box<RawValue>>, Error>) -> Vec<Box<RawValue>> {
         listed.unwrap_or_else(|error| {
             let why = error.to_string();
-            let is_cut = matches!(&error, Error::Failure(failure) if failure.kind == FaultKind::TooLarge);
+            let kind = match &error {
+                Error::Failure(failure) => Some(failure.kind),
+                _ => None,
+            };
+            let (is_cut, is_slow) = (kind == Some(FaultKind::TooLarge), kind == Some(FaultKind::Deadline));
             if is_cut && self.known().reported.insert(list.method().to_owned()) {
                 tracing::warn!("{why}; unhang takes this list as empty");
+            } else if is_slow && self.known().reported.insert(list.method().to_owned()) {
+                tracing::warn!("{why}; unhang lists `{}` without that", self.entry.spec.name);
             } else {
                 tracing::debug!("`{}`: {why}", self.entry.spec.name);
             }

@@ -7,7 +7,7 @@
 //!   then says so.
 
 use std::{
-    future::Future,
+    future::{self, Future},
     pin::Pin,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
@@ -42,6 +42,8 @@ pub(super) struct NotificationListener {
     server: String,
     /// Rung when the server's lists may have changed.
     changed: Notify,
+    /// Rung when somebody waits for the server's lists.
+    wanted: Notify,
     /// The kinds of lists whose change the server has announced since it was last asked for its lists.
     announced: Mutex<ListKinds>,
     /// The server asks questions during calls, over a stream on which nothing says which call a question is about.
@@ -69,11 +71,12 @@ impl NotificationListener {
         record: Arc<ServerRecord>,
         open_sessions: Arc<OpenSessions>,
     ) -> Self {
-        let (changed, waiting) = (Notify::new(), Arc::default());
+        let (changed, wanted, waiting) = (Notify::new(), Notify::new(), Arc::default());
         let (asks, asked_one_first) = (AtomicBool::default(), AtomicBool::default());
         Self {
             server,
             changed,
+            wanted,
             announced: Mutex::default(),
             asks,
             asked_one_first,
@@ -91,6 +94,16 @@ impl NotificationListener {
         self.changed.notify_one();
     }
 
+    /// Notes that somebody waits for the server's lists.
+    pub(super) fn lists_are_wanted(&self) {
+        self.wanted.notify_one();
+    }
+
+    /// Returns whether the server has announced changes since it was last asked for its lists.
+    pub(super) fn has_announced(&self) -> bool {
+        *self.announced() != ListKinds::default()
+    }
+
     /// Takes what the server has announced so far. Its lists are asked for next.
     pub(super) fn take_announced(&self) -> ListKinds {
         std::mem::take(&mut *self.announced())
@@ -105,16 +118,22 @@ impl NotificationListener {
         self.announced.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until the server's lists may have changed, or for `retry_after` if they could not be fetched.
+    /// Waits until the server's lists may have changed or somebody waits for them, or for `retry_after` if they could not be fetched.
     pub(super) async fn until_lists_change(&self, retry_after: Option<Duration>) {
-        let Some(retry_after) = retry_after else {
+        let changed = async {
             self.changed.notified().await;
-            return sleep(CALM).await;
+            sleep(CALM).await;
+        };
+        let retry = async {
+            match retry_after {
+                Some(pause) => sleep(pause).await,
+                None => future::pending().await,
+            }
         };
         tokio::select! {
-            () = sleep(retry_after) => {}
-            // Somebody has asked for the server meanwhile, so that it was started anew.
-            () = self.changed.notified() => sleep(CALM).await,
+            () = changed => {}
+            () = retry => {}
+            () = self.wanted.notified() => {}
         }
     }
 

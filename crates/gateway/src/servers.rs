@@ -16,6 +16,7 @@ use super::{
     dispatch::dispatch,
     eras::EraChoice,
     gateway_core::GatewayCore,
+    list_refresh::refresh_all,
     request_metrics::{CountedRequest, RequestMetrics},
     server_task::{ServerTask, server_identity},
     server_tasks::ServerTasks,
@@ -24,7 +25,7 @@ use super::{
     tasks::TaskPoller,
     verdicts,
 };
-use unhang_core::{config::DISPOSE_LIMIT, telemetry::SpanSubject};
+use unhang_core::{config::DISPOSE_LIMIT, list::ServerList, telemetry::SpanSubject};
 use unhang_upstream::client::Error;
 
 /// The servers behind a gateway. Clones are the same servers; when all clones have gone, so have the servers.
@@ -195,6 +196,12 @@ impl Servers {
             }
             may_read.told(&backend, answered)
         }
+    }
+
+    /// Asks the servers whose lists the caller sees for this list, if they may have changed it. Returns when the changes are published. Servers
+    /// that are slow to answer are waited for [`LIST_PATIENCE`](unhang_core::config::LIST_PATIENCE) at most.
+    pub async fn refresh(&self, list: ServerList) {
+        refresh_all(self.listed_backends(), list).await;
     }
 
     /// Keeps this thread awake while requests and answers follow one another closely. Does nothing on a machine with one processor, which

@@ -205,6 +205,18 @@ impl Servers {
         }
     }
 
+    /// Returns the processes or connections whose lists the caller sees.
+    pub(super) fn listed_backends(&self) -> Vec<Arc<Backend>> {
+        let current = self.core.current();
+        match &self.session_servers {
+            None => current,
+            Some(session_servers) => {
+                let seen = current.into_iter().filter(|backend| session_servers.sees(backend));
+                seen.map(|backend| session_servers.listed_in_place_of(backend)).collect()
+            }
+        }
+    }
+
     /// Returns the knowledge of the servers, now and from now on.
     #[must_use]
     pub fn known(&self) -> watch::Receiver<KnownServers> {
@@ -265,6 +277,18 @@ impl SessionServers {
     fn log_from(&self, level: Level) -> Vec<Arc<Backend>> {
         self.level.set(level);
         self.instances().values().map(|instance| Arc::clone(&instance.backend)).collect()
+    }
+
+    /// Returns the process or connection whose lists the session sees for this server, or will see once it has been listed.
+    fn listed_in_place_of(&self, backend: Arc<Backend>) -> Arc<Backend> {
+        if self.kind == SessionKind::Windows {
+            return backend;
+        }
+        let instances = self.instances();
+        let own = instances.get(&backend.server_index()).map(|instance| &instance.backend);
+        let own = own.filter(|own| own.lists.was_listed() || own.runs());
+        let other = || backend.eras.counterpart_listed_in(self.era());
+        Arc::clone(own.or_else(other).unwrap_or(&backend))
     }
 
     fn sees(&self, backend: &Backend) -> bool {

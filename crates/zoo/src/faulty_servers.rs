@@ -7,6 +7,7 @@ mod asks_late;
 mod batch_answers;
 mod both_outcomes;
 mod busy_not_hung;
+mod changes_lists;
 mod closes_stdin;
 mod closes_stdout;
 mod conformance_fixture;
@@ -80,6 +81,7 @@ pub(crate) const ALL: &[FaultyProgram] = table!(
     batch_answers,
     both_outcomes,
     busy_not_hung,
+    changes_lists,
     closes_stdin,
     closes_stdout,
     conformance_fixture,

@@ -41,6 +41,7 @@ const EXPECTED: &[Expected] = &[
     expect("batch-answers", &[], &["batch-answer"]),
     expect("both-outcomes", &[], &["invalid-message"]),
     expect("busy-not-hung", &[], &["blocks-while-busy"]),
+    expect("changes-lists", &[], &["era-ambiguous", "no-safe-tool"]),
     expect("closes-stdin", &[], &["closes-stdin", "ignores-stdin-end"]),
     expect("closes-stdout", &[], &["closes-stdout"]),
     expect("conformance-fixture", &[], &["call-refused"]),

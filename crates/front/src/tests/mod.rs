@@ -74,6 +74,10 @@ struct TestSession {
     mcp_session: McpSession,
     effects: RecordedClient,
     now: Duration,
+    /// Servers that are asked for a list answer at once, and have changed nothing.
+    are_servers_quick: bool,
+    /// Actions that nobody has looked at.
+    unseen: Vec<SessionAction>,
 }
 
 fn echo() -> Definition {
@@ -100,7 +104,9 @@ fn seconds(count: u64) -> Duration {
 impl TestSession {
     fn new(limits: Limits) -> TestSession {
         let mcp_session = McpSession::new(limits, [echo()].into(), Some("Call echo.".into()));
-        TestSession { mcp_session, effects: RecordedClient::default(), now: Duration::ZERO }
+        let effects = RecordedClient::default();
+        let (now, unseen) = (Duration::ZERO, Vec::new());
+        TestSession { mcp_session, effects, now, are_servers_quick: true, unseen }
     }
 
     /// A session that has shaken hands.
@@ -120,6 +126,20 @@ impl TestSession {
         lines.push(b"\n");
         while let Some(line) = lines.next_line() {
             self.mcp_session.client_line(self.now, ONLY_STREAM, line, &mut self.effects);
+        }
+        self.collect_actions();
+    }
+
+    fn collect_actions(&mut self) {
+        while let Some(action) = self.mcp_session.next_action() {
+            match action {
+                SessionAction::Refresh { key, .. } if self.are_servers_quick => {
+                    self.mcp_session.refreshed(self.now, key, &mut self.effects);
+                }
+                // Each session tells the era of its client once.
+                SessionAction::ClientSpeaks { .. } => {}
+                action => self.unseen.push(action),
+            }
         }
     }
 
@@ -151,10 +171,10 @@ impl TestSession {
         self.now = end;
     }
 
-    /// The actions since the last look, but for the era of the client, which each session tells once.
+    /// The actions since the last look, but for the era of the client, and for questions to servers that are quick.
     fn actions(&mut self) -> Vec<SessionAction> {
-        let all = std::iter::from_fn(|| self.mcp_session.next_action());
-        all.filter(|action| !matches!(action, SessionAction::ClientSpeaks { .. })).collect()
+        self.collect_actions();
+        std::mem::take(&mut self.unseen)
     }
 
     /// The keys of the calls that were asked for since the last look.

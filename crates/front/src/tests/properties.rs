@@ -207,7 +207,7 @@ proptest! {
                         prop_assert!(is_known || promoted.contains(&key));
                     }
                     SessionAction::ClientSpeaks { .. } => unreachable!("it is left out"),
-                    SessionAction::Watch { .. } | SessionAction::Unwatch(_) | SessionAction::Log(_) => {}
+                    SessionAction::Watch { .. } | SessionAction::Refresh { .. } | SessionAction::Unwatch(_) | SessionAction::Log(_) => {}
                     SessionAction::Task { .. } | SessionAction::FollowTask { .. } => unreachable!("nobody asks for one"),
                     // Of some a job is made in time, of some it is not.
                     SessionAction::Promote { key, .. } if key % 2 == 0 => {

@@ -52,6 +52,30 @@ pub struct ListedItems {
     pub owners: Owners,
 }
 
+impl ListedItems {
+    /// Returns the items of this list.
+    pub(crate) fn items(&self, list: ServerList) -> &Vec<Box<RawValue>> {
+        match list {
+            ServerList::Tools => &self.tools,
+            ServerList::Prompts => &self.prompts,
+            ServerList::Resources => &self.resources,
+            ServerList::ResourceTemplates => &self.templates,
+            ServerList::Skills => &self.skills,
+        }
+    }
+
+    /// Returns the items of this list, to be changed.
+    pub(crate) fn items_mut(&mut self, list: ServerList) -> &mut Vec<Box<RawValue>> {
+        match list {
+            ServerList::Tools => &mut self.tools,
+            ServerList::Prompts => &mut self.prompts,
+            ServerList::Resources => &mut self.resources,
+            ServerList::ResourceTemplates => &mut self.templates,
+            ServerList::Skills => &mut self.skills,
+        }
+    }
+}
+
 /// One server, in the order of the configuration.
 #[derive(Clone, Copy, Debug)]
 pub struct CatalogSource<'a> {

@@ -87,6 +87,7 @@ fn outcomes() {
         answer["result"]["content"][0]["text"].as_str().is_some_and(|text| text.contains("\u{1b}]52;"))
     });
     check_message("announces-lists", |answer| answer["result"].is_object());
+    check_message("changes-lists", |answer| answer["error"]["code"] == -32602);
     check_message("remembers", |answer| answer["result"].is_object());
     check_message("batch-answers", |answer| answer[0]["id"] == CALL);
     check("never-answers echo", |lines| lines.is_empty());
