@@ -18,8 +18,11 @@ use super::{
     status::{InstanceStatus, ServerRecord},
     verdicts,
 };
-use unhang_core::breaker::{Breaker, BreakerPhase, BreakerVerdict};
-use unhang_upstream::client::{Client, Error, Subscription};
+use unhang_core::{
+    breaker::{Breaker, BreakerPhase, BreakerVerdict},
+    fault::FaultKind,
+};
+use unhang_upstream::client::{Client, Error, Failure, Subscription};
 
 /// The one client of a server, if there is one.
 pub(super) struct ServerConnection {
@@ -28,6 +31,8 @@ pub(super) struct ServerConnection {
     /// The counts of the server.
     record: Arc<ServerRecord>,
     client: Option<Client>,
+    /// The last end of a client that had been ready, with the number of its start.
+    last_end: Option<(u64, Failure)>,
     /// Kept for servers that tell of changes only to clients that have asked for that.
     subscription: Option<Subscription>,
     breaker: Breaker,
@@ -66,6 +71,7 @@ impl ServerConnection {
             server,
             record,
             client: None,
+            last_end: None,
             subscription: None,
             breaker,
             origin: now,
@@ -149,6 +155,11 @@ impl ServerConnection {
     fn count_end(&mut self) {
         let now = Instant::now();
         self.note_end();
+        let over = self.client.as_ref().and_then(Client::why_over);
+        // One that never came up had nothing that could be lost with it.
+        if let Some(failure) = over.filter(|failure| failure.kind == FaultKind::ServerExited) {
+            self.last_end = Some((self.starts, failure));
+        }
         self.client = None;
         self.subscription = None;
         self.record.failed();
@@ -164,6 +175,12 @@ impl ServerConnection {
         if let Some(failure) = self.client.as_ref().and_then(Client::why_over) {
             self.record.last_failure().note_end(&failure, self.started);
         }
+    }
+
+    /// Returns how the client of this start, or of a later one, has ended by itself after it had been ready. The last end counts.
+    pub(super) fn end_since(&self, start: u64) -> Option<Failure> {
+        let (_, failure) = self.last_end.as_ref().filter(|(ended, _)| *ended >= start)?;
+        Some(failure.clone())
     }
 
     /// Takes the client away, so that its end is not a failure. Also drops its subscription to changes.

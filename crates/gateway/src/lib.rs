@@ -52,6 +52,7 @@ mod session_servers;
 mod session_turns;
 mod start_turns;
 mod status;
+mod task_fate;
 mod task_news;
 mod tasks;
 mod verdicts;

@@ -34,12 +34,13 @@ use super::{
     backend::Backend,
     lifecycle::StartReason,
     server_task::{ServerTask, server_identity},
+    task_fate::TaskFate,
     task_news::{KnownTask, TaskNews},
     verdicts,
 };
 use unhang_core::fault::FaultKind;
 use unhang_upstream::{
-    client::{CallOptions, Error, Failure, RequestSignature, ServerError, ServerInfo},
+    client::{CallOptions, Error, RequestSignature, ServerError, ServerInfo},
     question::{self, ASIDES, OfSession, Replied},
 };
 
@@ -68,6 +69,8 @@ pub(super) struct TaskPoller {
     session: Option<OfSession>,
     /// Hears of the task.
     news: Option<TaskNews>,
+    /// The start of the server whose process has begun the task, if it was begun for us.
+    begun_by: Option<u64>,
 }
 
 /// Cancels a task that nobody waits for any more.
@@ -133,6 +136,7 @@ impl TaskPoller {
             asides: asides.cloned(),
             session: None,
             news: None,
+            begun_by: None,
         })
     }
 
@@ -152,6 +156,7 @@ impl TaskPoller {
             asides: Some(asides),
             session: None,
             news: Some(news),
+            begun_by: None,
         }
     }
 
@@ -220,7 +225,8 @@ impl TaskPoller {
         };
         tracing::debug!("`{}` continues a call as task {}", self.backend.name(), task.id);
         // Few calls become tasks. In a box, what following one needs makes the future of every other call no larger.
-        Box::pin(self.pursue(task, deadline)).await
+        let begun_by = Some(self.backend.starts());
+        Box::pin(Self { begun_by, ..self }.pursue(task, deadline)).await
     }
 
     /// Waits for the outcome of a task. Dropping the future cancels the task, and so does the deadline, unless the task was left.
@@ -259,12 +265,12 @@ impl TaskPoller {
 
     async fn wait(&self, mut task: SeenTask, deadline: Deadline) -> Result<Box<RawValue>, Error> {
         let (mut asked, mut replies) = (HashSet::new(), JoinSet::new());
-        let mut failures = 0;
+        let (mut failures, mut fate) = (0, TaskFate::new(self.begun_by));
         loop {
             let pause = task.poll_interval_ms.map_or(POLL_USUAL, Duration::from_millis);
             let pause = pause.max(rest_after(failures)).clamp(POLL_LEAST, POLL_MOST);
             if deadline.remaining() <= pause {
-                return Err(self.late(&task));
+                return Err(fate.late(&self.backend, &task, self.news.is_some()));
             }
             tokio::select! {
                 () = sleep(pause) => {}
@@ -277,14 +283,18 @@ impl TaskPoller {
             let got = match self.ask(tasks::GET, &tasks::about(&task.id), limit, None).await {
                 Ok(got) => got,
                 // The server may be starting anew, and know the task still.
-                Err(Error::Failure(_)) if failures < MOST_FAILURES => {
+                Err(Error::Failure(failure)) if failures < MOST_FAILURES => {
                     failures += 1;
+                    fate.missed(&self.backend, *failure);
                     continue;
                 }
-                Err(Error::Server(error)) if is_task_unknown(&error) => return Err(self.task_unknown(&error)),
-                Err(error) => return Err(error),
+                Err(Error::Server(error)) if is_task_unknown(&error) => {
+                    return Err(fate.forgotten(&self.backend, &error));
+                }
+                Err(error) => return Err(fate.unreachable(&self.backend, error)),
             };
             failures = 0;
+            fate.is_known_to(self.backend.starts());
             let raw = Json::new(got.get().as_bytes()).unwrap_or(Json::EMPTY);
             let (seen, payload) = tasks::read_got(self.dialect, raw).map_err(|why| self.broken(&why))?;
             let status = seen.status;
@@ -308,10 +318,17 @@ impl TaskPoller {
                         }
                     }
                 }
-                (TaskStatus::Cancelled, _) => return Err(self.cancelled(&task)),
+                (TaskStatus::Cancelled, _) => return Err(fate.cancelled(&self.backend, &task)),
                 // In the core dialect, the outcome and the questions of a task come with the answer to another request.
                 (TaskStatus::Completed | TaskStatus::Failed | TaskStatus::InputRequired, None) => {
-                    return self.result(&task, deadline).await;
+                    let result = self.result(&task, deadline).await;
+                    return result.map_err(|error| match error {
+                        // The wait for the result has the limit of the call, and not that of a request.
+                        Error::Failure(failure) if failure.kind == FaultKind::Deadline => {
+                            fate.late(&self.backend, &task, self.news.is_some())
+                        }
+                        error => fate.unreachable(&self.backend, error),
+                    });
                 }
             }
         }
@@ -390,33 +407,11 @@ impl TaskPoller {
         client.ask(method, signed.as_deref().unwrap_or(params), &manner).await
     }
 
-    fn failure(&self, kind: FaultKind, happened: String, hint: &str) -> Error {
-        let (server, method) = (self.backend.name().to_owned(), Some("tools/call".to_owned()));
-        Failure { kind, server, method, happened, hint: hint.to_owned(), ..Failure::ended() }.into()
-    }
-
     fn broken(&self, why: &str) -> Error {
-        let happened = format!("`{}` continues `tools/call` as a task, and {why}", self.backend.name());
-        self.failure(FaultKind::BadResponse, happened, "this is a fault of the server")
-    }
-
-    fn task_unknown(&self, error: &ServerError) -> Error {
-        let happened =
-            format!("`{}` no longer knows the task of this call: {}", self.backend.name(), error.message);
-        self.failure(FaultKind::BadResponse, happened, "the result of the call is no longer available")
-    }
-
-    fn cancelled(&self, task: &SeenTask) -> Error {
-        let why = task.message.as_deref().map_or_else(String::new, |why| format!(" ({why})"));
-        let happened = format!("`{}` has cancelled the task of this call{why}", self.backend.name());
-        self.failure(FaultKind::Cancelled, happened, "call it again if you still need the result")
-    }
-
-    fn late(&self, task: &SeenTask) -> Error {
-        let doing = task.message.as_deref().map_or_else(String::new, |doing| format!(" ({doing})"));
-        let happened =
-            format!("the task of `{}` for this call did not end in time{doing}", self.backend.name());
-        self.failure(FaultKind::Deadline, happened, "raise job-timeout if it needs longer")
+        let name = self.backend.name();
+        let happened = format!("`{name}` continues `tools/call` as a task, and {why}");
+        let hint = "this is a fault of the server";
+        verdicts::failure(name, FaultKind::BadResponse, "tools/call", happened, hint).into()
     }
 }
 

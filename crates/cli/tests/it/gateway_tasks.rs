@@ -124,3 +124,106 @@ fn many_tasks_that_are_cancelled_at_once_end_as_fast_as_one() {
     }
     finish(client, &sandbox);
 }
+
+/// A server of 2026-07-28 whose only tool is a task. It ends at the second look at the task, in the way that its argument says.
+const MORTAL: &str = r#"
+answer() { printf '{"jsonrpc":"2.0","id":%s,"result":%s}\n' "$id" "$1"; }
+refuse() { printf '{"jsonrpc":"2.0","id":%s,"error":{"code":%s,"message":"%s"%s}}\n' "$id" "$1" "$2" "$3"; }
+[ "$1" = broken ] && [ -e died ] && exit 9
+while IFS= read -r line; do
+  id=$(printf '%s' "$line" | sed -n 's/.*"id":\([0-9]*\),"method".*/\1/p')
+  case $line in
+    *'"server/discover"'*) answer '{"supportedVersions":["2026-07-28"],"capabilities":{"tools":{},"extensions":{"io.modelcontextprotocol/tasks":{}}}}' ;;
+    *'"tools/list"'*) answer '{"tools":[{"name":"work","inputSchema":{"type":"object"}}]}' ;;
+    *'"tools/call"'*io.modelcontextprotocol/tasks*|*io.modelcontextprotocol/tasks*'"tools/call"'*)
+      answer '{"resultType":"task","taskId":"1","status":"working","createdAt":"2026-07-28T00:00:00Z","lastUpdatedAt":"2026-07-28T00:00:00Z","ttlMs":null,"pollIntervalMs":100}' ;;
+    *'"tools/call"'*) refuse -32021 no ',"data":{"requiredCapabilities":{"extensions":{"io.modelcontextprotocol/tasks":{}}}}' ;;
+    *'"tasks/get"'*)
+      if [ ! -e seen ]; then
+        : > seen
+        answer '{"resultType":"complete","taskId":"1","status":"working","createdAt":"2026-07-28T00:00:00Z","lastUpdatedAt":"2026-07-28T00:00:00Z","ttlMs":null,"pollIntervalMs":100}'
+      elif [ ! -e died ]; then
+        : > died
+        echo 'out of paper' >&2
+        [ "$1" = killed ] && kill -9 $$
+        exit 3
+      elif [ "$1" = keeps ]; then
+        answer '{"resultType":"complete","taskId":"1","status":"completed","createdAt":"2026-07-28T00:00:00Z","lastUpdatedAt":"2026-07-28T00:00:00Z","ttlMs":null,"result":{"content":[{"type":"text","text":"worked"}]}}'
+      else
+        refuse -32602 'Task not found'
+      fi ;;
+    *'"id"'*) refuse -32601 no ;;
+  esac
+done
+"#;
+
+/// That server, which ends in this way, for a client that knows tasks or one that does not.
+fn mortal(sandbox: &Sandbox, way: &str, knows: bool) {
+    let path = sandbox.path().join("server.sh");
+    fs::write(&path, MORTAL).expect("a file");
+    // unhang declares tasks for a client that knows none where the call can become a job.
+    let more = if knows { "job-timeout = \"8s\", promote-after = \"off\", " } else { "" };
+    let configured = format!(
+        "[servers.srv]\ncommand = \"sh\"\nargs = [{path:?}, {way:?}]\nlimits = {{ {more}restart-delay = \"1ms\" }}\n"
+    );
+    fs::write(sandbox.path().join("unhang.toml"), configured).expect("a file");
+}
+
+/// The answer to the call of that server's tool, for a client that knows no tasks, or as the end of the client's task.
+fn end_of_work(sandbox: &Sandbox, knows: bool) -> Value {
+    let call = json!({ "name": "srv__work", "arguments": {} });
+    if !knows {
+        let mut client = window(sandbox, &[]);
+        let id = client.request("tools/call", call);
+        let answer = client.answer_within(id, PATIENCE);
+        finish(client, sandbox);
+        return answer;
+    }
+    let mut client = modern(sandbox);
+    let created = client.ask_as("tools/call", call, knows_tasks())["result"].clone();
+    let mut told = Value::Null;
+    wait_until("the task ends", PATIENCE, || {
+        let asked = json!({ "taskId": created["taskId"] });
+        told = client.ask_as("tasks/get", asked, knows_tasks())["result"].clone();
+        told["status"] != "working"
+    });
+    finish(end(client), sandbox);
+    told
+}
+
+#[test]
+fn a_server_that_ends_during_a_task_of_its_own_is_told_with_its_exit_and_its_last_words() {
+    for (way, exit, since) in [
+        ("loses", "exit code 3", "it no longer knows the task: Task not found"),
+        ("killed", "signal 9", "it no longer knows the task: Task not found"),
+        ("broken", "exit code 3", "unhang could not ask it for the task again in time"),
+    ] {
+        // Behind a server that does not come back, a client that knows no tasks has a job after a while.
+        for knows in [false, true].into_iter().filter(|knows| *knows || way != "broken") {
+            let sandbox = Sandbox::with_jobs();
+            mortal(&sandbox, way, knows);
+            let told = end_of_work(&sandbox, knows);
+            let error = &told["error"];
+            let message = error["message"].as_str().unwrap_or_else(|| panic!("an error: {told}"));
+            let begins = format!("`srv` ended ({exit}");
+            assert!(message.starts_with(&begins) && message.contains(since), "{way} {knows}: {message}");
+            assert!(message.contains("during its task for `tools/call`"), "{message}");
+            assert!(message.contains("out of paper"), "{message}");
+            let data = &error["data"];
+            assert_eq!((&data["server"], &data["method"]), (&json!("srv"), &json!("tools/call")), "{error}");
+            assert!(data["exit"].as_str().is_some_and(|told| told.starts_with(exit)), "{error}");
+            assert_eq!(data["stderrTail"][0], "out of paper", "{error}");
+            assert_eq!(error["code"], -31002, "{error}");
+        }
+    }
+}
+
+#[test]
+fn a_task_that_its_server_still_knows_after_a_restart_goes_on() {
+    for knows in [false, true] {
+        let sandbox = Sandbox::with_jobs();
+        mortal(&sandbox, "keeps", knows);
+        let told = end_of_work(&sandbox, knows);
+        assert_eq!(told["result"]["content"][0]["text"], "worked", "{told}");
+    }
+}
