@@ -362,6 +362,12 @@ fn is_ours(names: &[String]) -> bool {
     names.iter().any(|name| name == Revision::V2026July.name())
 }
 
+/// Returns whether this is the answer to `server/discover` of a server that speaks unhang's stateless revision.
+pub(super) fn is_discovery_of_ours(answer: &RawValue) -> bool {
+    let members: Value = serde_json::from_str(answer.get()).unwrap_or_default();
+    supported(&members["supportedVersions"]).is_some_and(|names| is_ours(&names))
+}
+
 /// Reads a list of revisions; `None` if the value holds no names.
 fn supported(value: &Value) -> Option<Vec<String>> {
     let names: Vec<String> =

@@ -8,6 +8,7 @@
 
 mod audience;
 mod outbox;
+mod probing;
 mod reply_budget;
 mod upstream_questions;
 
@@ -103,6 +104,10 @@ pub(crate) struct UpstreamSession {
     pub(crate) is_ending: bool,
     /// The server is reached over HTTP, so it has no stderr to show.
     pub(crate) is_remote: bool,
+    /// The method and the code of the last error with which the server has answered a caller, until the actor takes them.
+    pub(crate) refused: Option<(String, i64)>,
+    /// The outcome of the last probe of a remote server, until the actor takes it.
+    pub(crate) probed: Option<(Id, RequestOutcome)>,
 }
 
 impl UpstreamSession {
@@ -120,6 +125,8 @@ impl UpstreamSession {
             out: Outbox::default(),
             is_ending: false,
             is_remote: false,
+            refused: None,
+            probed: None,
             name,
             limits,
             introduction,
@@ -499,7 +506,10 @@ impl UpstreamSession {
             // That was not an answer, and the server may still be working on the call.
             self.give_up(&call);
         }
-        self.out.push(Outgoing::Over(call.id));
+        self.out.push(Outgoing::Over(call.id.clone()));
+        if let (Err(Error::Server(error)), RequestOrigin::Caller { .. }) = (&outcome, &call.whose) {
+            self.refused = Some((error.method.clone(), error.code));
+        }
         match call.whose {
             // The caller may have gone.
             RequestOrigin::Caller { reply, .. } => drop(reply.send(outcome)),
@@ -507,6 +517,7 @@ impl UpstreamSession {
                 let step = self.handshake.answered(ask, outcome);
                 self.step(step);
             }
+            RequestOrigin::Probe if self.is_remote => self.probed = Some((call.id, outcome)),
             RequestOrigin::Handshake(_) | RequestOrigin::Probe => {}
         }
     }
@@ -548,33 +559,6 @@ impl UpstreamSession {
     /// Limits the number of replies that may wait, for a transport on which each costs more than its bytes.
     pub(crate) fn bound_replies(&mut self, most: usize) {
         self.questions.budget.bound(most);
-    }
-
-    /// Returns whether the server is ready and has nothing to do.
-    pub(crate) fn is_quiet(&self) -> bool {
-        let is_nothing =
-            |method: &str, whose: &RequestOrigin| matches!(whose, RequestOrigin::Probe) || method == LISTEN;
-        self.session.is_some()
-            && !self.is_ending
-            && self.questions.is_empty()
-            && self.request_table.calls().all(|call| is_nothing(&call.method, &call.whose))
-    }
-
-    /// Asks a server that nobody talks to for a sign of life (L-58). Anything that the server says afterwards counts as one. A probe does
-    /// not make the server busy; every other request does.
-    pub(crate) fn probe(&mut self) -> Id {
-        let (since, limit) = (self.now(), self.limits.health_interval);
-        let (method, params) = match self.is_stateless() {
-            true => {
-                (HandshakeRequest::Discover.method(), self.introduction.params(HandshakeRequest::Discover))
-            }
-            false => ("ping", "{}".to_owned()),
-        };
-        let id = self.request_table.begin(since, method, limit, RequestOrigin::Probe);
-        let line = compose::request(&id, method, &params);
-        let probe = id.clone();
-        self.out.push(Outgoing::Request { id, method: method.into(), line, mirrored: Vec::new() });
-        probe
     }
 
     /// Takes the next thing to send, if any.

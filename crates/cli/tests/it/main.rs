@@ -49,6 +49,7 @@ mod gateway_oauth;
 mod gateway_old;
 mod gateway_param_headers;
 mod gateway_refresh;
+mod gateway_redeployed;
 mod gateway_reload;
 mod gateway_restarts;
 mod gateway_routing;

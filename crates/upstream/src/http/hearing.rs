@@ -4,9 +4,7 @@
 
 use std::time::Duration;
 
-use serde_json::Value;
 use tokio::time::Instant;
-use unhang_bridge::error::MISSING_CAPABILITY;
 use unhang_net::{http::HttpError, sse::SseEvent};
 use unhang_wire::{Id, Line};
 
@@ -16,7 +14,6 @@ use super::{
     exchange::{Close, ExchangeEvent, ExchangeKind},
     verdict::{TOO_LARGE, error_member, in_short, is_answer},
 };
-use crate::handshake::HEADER_MISMATCH;
 use unhang_core::{
     error::{Error, ServerError},
     fault::FaultKind,
@@ -57,6 +54,7 @@ impl HttpActor {
             }
             ExchangeEvent::Closed(close) => self.ended(which, close),
         }
+        self.heed_refusals();
     }
 
     fn ended(&mut self, which: ExchangeKind, close: Close) {
@@ -230,12 +228,8 @@ impl HttpActor {
             Close::Ended(_) | Close::Whole if is_crossed => {}
             close if self.resumes(id, &close) => {}
             Close::Refused(404, _) if self.may_renew(id) => self.renew(id),
-            Close::Refused(status, told) if self.probe.as_ref() == Some(id) => {
-                let words = in_short(&told);
-                self.lose(
-                    FaultKind::ServerExited,
-                    &format!("no longer speaks as it did: HTTP {status}{words}"),
-                );
+            Close::Refused(status, told) if self.era_probe.is_refused(id, status) => {
+                self.has_changed(&format!("HTTP {status}{}", in_short(&told)));
             }
             Close::Refused(status @ (400 | 404 | 405), told)
                 if self.may_be_old(id) && error_member(&told).is_none() =>
@@ -258,7 +252,7 @@ impl HttpActor {
                 let is_doubtful = self.may_speak_otherwise(id, status, &told);
                 self.refused(id, status, &told);
                 if is_doubtful {
-                    self.probe = Some(self.upstream_session.probe());
+                    self.probe_era();
                 }
             }
             close => self.lost(id, &close),
@@ -357,6 +351,7 @@ impl HttpActor {
         let is_fresh = |exchange: &Exchange| exchange.session.is_some() && exchange.broken.is_none();
         self.exchanges.get(id).is_some_and(is_fresh)
             && !self.repeated.contains(id)
+            && !self.era_probe.is_confirmed_by(id)
             && self.upstream_session.of_handshake(id).is_none()
     }
 
@@ -378,28 +373,6 @@ impl HttpActor {
             }
             self.upstream_session.begin(Handshake::Initialize);
         }
-    }
-
-    /// Returns whether this refusal may say that the server speaks another era than before, as one does that was deployed anew. Then a
-    /// probe finds out. A server of 2026-07-28 refuses ordinary mistakes of clients with a status as well, and says so by the error.
-    fn may_speak_otherwise(&self, id: &Id, status: u16, told: &[u8]) -> bool {
-        let mistakes = [
-            FaultKind::MethodNotFound.code().into(),
-            FaultKind::InvalidParams.code().into(),
-            HEADER_MISMATCH,
-            MISSING_CAPABILITY,
-        ];
-        let code = error_member(told)
-            .and_then(|error| serde_json::from_str::<Value>(&error).ok()?["code"].as_i64())
-            .unwrap_or_default();
-        let is_mistake = self.upstream_session.is_stateless() && mistakes.contains(&code);
-        let is_probing = self.probe.as_ref().is_some_and(|probe| self.exchanges.contains_key(probe));
-        matches!(status, 400 | 404 | 405 | 422)
-            && !is_mistake
-            && !is_probing
-            && matches!(self.way, HttpTransport::Streamable)
-            && self.upstream_session.session.is_some()
-            && self.upstream_session.of_handshake(id).is_none()
     }
 
     /// Returns whether the server may speak the old HTTP+SSE, and refuse what it does not know.

@@ -20,6 +20,7 @@
 //! - At the end nothing of it is left. Exchanges are aborted, a server with a session is told that nobody waits, and the session is
 //!   deleted, each within the time for stopping.
 
+mod era_probe;
 mod exchange;
 pub mod headers;
 mod hearing;
@@ -43,7 +44,10 @@ use unhang_net::{
 };
 use unhang_wire::{Id, compose};
 
-use self::exchange::{Close, ExchangeEvent, ExchangeKind, exchange};
+use self::{
+    era_probe::EraProbe,
+    exchange::{Close, ExchangeEvent, ExchangeKind, exchange},
+};
 use super::{
     Mailbox,
     handshake::HandshakeRequest as Handshake,
@@ -200,8 +204,8 @@ struct HttpActor {
     held: VecDeque<Outgoing>,
     /// Requests that met with a session that the server had forgotten.
     repeated: HashSet<Id>,
-    /// The request that finds out whether the server still speaks as it did.
-    probe: Option<Id>,
+    /// The probes that find out whether the server still speaks as it did.
+    era_probe: EraProbe,
     /// A legacy handshake is not over before the server has taken `notifications/initialized`.
     awaits_initialized: bool,
     /// The time until which requests wait at most for the stream to be open.
@@ -236,7 +240,7 @@ impl HttpActor {
             exchanges: HashMap::new(),
             held: VecDeque::new(),
             repeated: HashSet::new(),
-            probe: None,
+            era_probe: EraProbe::default(),
             awaits_initialized: false,
             listens_by: None,
             stream: None,
@@ -438,15 +442,18 @@ impl HttpActor {
 
     /// Adds the headers that name the revision and the session.
     fn identify(&self, headers: &mut Vec<(String, String)>, method: &str) {
-        let revision = match (&self.upstream_session.session, method) {
-            (Some(session), _) => Some(session.revision),
-            (None, "server/discover") => Some(Revision::V2026July),
-            (None, _) => None,
+        // A probe asks for it as somebody who has no session.
+        let is_discovery = method == Handshake::Discover.method();
+        let session = self.upstream_session.session.as_ref();
+        let revision = match is_discovery {
+            true => Some(Revision::V2026July),
+            false => session.map(|session| session.revision),
         };
         // A server of 2024-11-05 does not know this header, and need not accept it.
         let told = revision.filter(|_| matches!(self.way, HttpTransport::Streamable));
         headers.extend(told.map(|revision| (headers::REVISION.to_owned(), revision.name().to_owned())));
-        headers.extend(self.session.iter().map(|session| (headers::SESSION.to_owned(), session.clone())));
+        let named = self.session.iter().filter(|_| !is_discovery);
+        headers.extend(named.map(|session| (headers::SESSION.to_owned(), session.clone())));
     }
 
     /// Starts the task of an exchange. `room` is the room of a reply, until it has left.

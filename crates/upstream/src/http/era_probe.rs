@@ -1,0 +1,160 @@
+//! Finds out whether an established server has become one of another era, as a server does that is deployed anew.
+//!
+//! # Theory of operation
+//!
+//! Nothing tells a client that a server was deployed anew. The next request is refused, and ordinary mistakes of callers are refused in the
+//! same way. So a refusal is a reason to ask: a server of 2026-07-28 for `server/discover`, and one of a handshake for `ping`. A server of
+//! 2026-07-28 knows no `ping`, and neither do some careless servers of a handshake. So `server/discover` has to confirm that.
+//!
+//! Invariants
+//!
+//! - At most one probe is with the server. Refusals that are usual lead to one probe in [`ERA_PROBE_PAUSE`] at most.
+//! - The caller has its own error at once. No request is sent again, since the server may have carried it out.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+use unhang_bridge::error::MISSING_CAPABILITY;
+use unhang_wire::Id;
+
+use super::{HttpActor, HttpTransport, verdict::error_member};
+use crate::{
+    RequestOutcome,
+    handshake::{HEADER_MISMATCH, is_discovery_of_ours},
+};
+use unhang_core::{
+    error::{Error, ServerError},
+    fault::FaultKind,
+};
+
+/// The pause after which refusals of a usual kind lead to a probe again. Callers of a server that was deployed anew wait for as long at most,
+/// and a server whose callers make many mistakes has two more requests a minute.
+const ERA_PROBE_PAUSE: Duration = Duration::from_secs(30);
+
+/// The methods whose refusal is a reason for a probe. Many servers know not all of the others.
+const ORDINARY: [&str; 6] =
+    ["prompts/get", "prompts/list", "resources/list", "resources/read", "tools/call", "tools/list"];
+
+/// Besides the standard codes, the codes with which servers say that they have no session: that of most SDKs, and that of LSP.
+const NO_SESSION: [i64; 2] = [-32000, -32002];
+
+/// The standard code of a server that is in trouble, whatever it was asked.
+const INTERNAL_ERROR: i64 = -32603;
+
+/// The advice to callers whose server has become another one.
+const GREETED_HINT: &str =
+    "unhang connects to it anew when it is needed; send the request again if it is safe to repeat";
+
+/// The probes of a server.
+#[derive(Default)]
+pub(super) struct EraProbe {
+    /// The probe that is with the server.
+    id: Option<Id>,
+    /// The probe asks for `server/discover` to confirm what a ping has shown.
+    is_confirming: bool,
+    /// The time of the last probe.
+    sent: Option<Instant>,
+}
+
+impl EraProbe {
+    fn is(&self, id: &Id) -> bool {
+        self.id.as_ref() == Some(id)
+    }
+
+    /// Returns whether this request confirms a probe. It is not of the session.
+    pub(super) fn is_confirmed_by(&self, id: &Id) -> bool {
+        self.is(id) && self.is_confirming
+    }
+
+    /// Returns whether this request is the probe, and this status says that the server has become another one.
+    pub(super) fn is_refused(&self, id: &Id, status: u16) -> bool {
+        let is_otherwise = matches!(status, 401 | 403 | 408 | 429 | 500..);
+        self.is(id) && !self.is_confirming && !is_otherwise
+    }
+}
+
+/// Returns whether this is one of the standard codes for a request that cannot be served as it stands.
+fn is_standard(code: i64) -> bool {
+    let kinds = [FaultKind::InvalidRequest, FaultKind::MethodNotFound, FaultKind::InvalidParams];
+    kinds.iter().any(|kind| i64::from(kind.code()) == code)
+}
+
+impl HttpActor {
+    /// Handles what the session has heard since: refusals of requests, and the outcome of a probe.
+    pub(super) fn heed_refusals(&mut self) {
+        if let Some((id, outcome)) = self.upstream_session.probed.take()
+            && self.era_probe.is(&id)
+        {
+            self.era_probe.id = None;
+            self.judge(outcome);
+        }
+        let Some((method, code)) = self.upstream_session.refused.take() else { return };
+        let has_rested = self.era_probe.sent.is_none_or(|sent| sent.elapsed() >= ERA_PROBE_PAUSE);
+        let is_ordinary = ORDINARY.contains(&&*method);
+        if has_rested && is_ordinary && (is_standard(code) || NO_SESSION.contains(&code)) {
+            self.probe_era();
+        }
+    }
+
+    /// Returns whether a refusal with a status may say that the server speaks another era. A server of 2026-07-28 refuses ordinary mistakes
+    /// of clients with a status as well, and says so by the error.
+    pub(super) fn may_speak_otherwise(&self, id: &Id, status: u16, told: &[u8]) -> bool {
+        let code = error_member(told).map(|error| ServerError::read("", "", &error).code).unwrap_or_default();
+        let is_usual = [
+            FaultKind::MethodNotFound.code().into(),
+            FaultKind::InvalidParams.code().into(),
+            HEADER_MISMATCH,
+            MISSING_CAPABILITY,
+        ]
+        .contains(&code);
+        matches!(status, 400 | 404 | 405 | 422)
+            && !(self.upstream_session.is_stateless() && is_usual)
+            && !self.era_probe.is(id)
+            && self.upstream_session.of_handshake(id).is_none()
+    }
+
+    /// Sends a probe, unless one is with the server, or the server has no session that could be of another era.
+    pub(super) fn probe_era(&mut self) {
+        let is_probing = self.era_probe.id.as_ref().is_some_and(|probe| self.exchanges.contains_key(probe));
+        let is_established = self.upstream_session.session.is_some() && !self.upstream_session.is_ending;
+        if !is_probing && is_established && matches!(self.way, HttpTransport::Streamable) {
+            self.send_probe(false);
+        }
+    }
+
+    fn send_probe(&mut self, is_confirming: bool) {
+        let id = self.upstream_session.probe_by(is_confirming || self.upstream_session.is_stateless());
+        self.era_probe = EraProbe { id: Some(id), is_confirming, sent: Some(Instant::now()) };
+    }
+
+    fn judge(&mut self, outcome: RequestOutcome) {
+        let is_stateless = self.upstream_session.is_stateless();
+        let refusal = match outcome {
+            Ok(answer) if is_discovery_of_ours(&answer) => {
+                if self.era_probe.is_confirming {
+                    self.has_changed("it knows no `ping`, and answers `server/discover`");
+                }
+                return;
+            }
+            Ok(_) if is_stateless => {
+                return self.has_changed("its answer to `server/discover` is of another era");
+            }
+            Err(Error::Server(error)) if error.code != INTERNAL_ERROR => error,
+            // A server that is in trouble, or does not answer, may be the same as ever.
+            Ok(_) | Err(_) => return,
+        };
+        let is_unknown = refusal.code == i64::from(FaultKind::MethodNotFound.code());
+        match (is_stateless, self.era_probe.is_confirming) {
+            (false, true) => {}
+            (false, false) if is_unknown => self.send_probe(true),
+            _ => self.has_changed(&format!("it refused `{}`: {}", refusal.method, refusal.message)),
+        }
+    }
+
+    /// Ends the session with a server that has become another one. The next request begins a session with that.
+    pub(super) fn has_changed(&mut self, why: &str) {
+        let happened = format!("`{}` no longer speaks as it did: {why}", self.upstream_session.name);
+        let failure = self.upstream_session.failure(FaultKind::ServerExited, happened, GREETED_HINT);
+        self.upstream_session.end(failure);
+    }
+}
