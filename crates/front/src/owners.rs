@@ -100,6 +100,7 @@ impl<'a> RequestedItem<'a> {
             ("tools/call", _) => catalog.tool(about),
             (_, "name") => catalog.prompt(about),
             ("completion/complete", _) => catalog.template(about).or_else(|| catalog.resource(about)),
+            ("skills/get" | "resources/directory/read", _) => catalog.skill(about),
             _ => catalog.resource(about),
         }
     }

@@ -180,3 +180,34 @@ fn skills_of_all_servers_are_one_list_and_each_is_read_from_its_server() {
     let Modern::Pipes(client) = client else { unreachable!("it is a pipe") };
     finish(client.client, &sandbox);
 }
+
+/// A skill is read by URIs beside its own, which no server lists, and which the template of another server may fit.
+#[test]
+fn a_skill_that_no_server_lists_is_read_from_the_server_that_gave_it() {
+    let sandbox = Sandbox::with_jobs();
+    let templated = |name: &str, template: &str| {
+        server(name, &["offers-extensions", "--name", name, "--template", template], "")
+    };
+    let servers = [templated("one", "skill://{name}/SKILL.md"), templated("two", "skill://{+path}")];
+    fs::write(sandbox.path().join("unhang.toml"), servers.concat()).expect("a file");
+    let mut command = sandbox.unhang();
+    command.args(["-v", "serve"]);
+    let mut client = Modern::Pipes(StdioCaller::at(Client::start(command)));
+    // Before all servers are listed, nobody knows all templates.
+    client.ask_as("skills/list", json!({}), json!({}));
+    let mut ask = |method: &str, uri: &str| client.ask_as(method, json!({ "uri": uri }), json!({}));
+    for (asked, name) in [("skill://new/SKILL.md", "one"), ("two+skill://new/SKILL.md", "two")] {
+        let got = ask("skills/get", asked);
+        let uri = got["result"]["skill"]["uri"].as_str().unwrap_or_else(|| panic!("{got}"));
+        let (folder, _) = uri.rsplit_once('/').expect("a folder");
+        for file in ["SKILL.md", "notes.md"] {
+            let read = ask("resources/read", &format!("{folder}/{file}"));
+            let text = format!("{name} has skill://new/{file}");
+            assert_eq!(read["result"]["contents"][0]["text"], text, "{got} {read}");
+        }
+        let listed = &got["result"]["skill"]["resources"][0]["uri"];
+        assert_eq!(listed, uri, "{got}");
+    }
+    let Modern::Pipes(client) = client else { unreachable!("it is a pipe") };
+    finish(client.client, &sandbox);
+}

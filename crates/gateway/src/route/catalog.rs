@@ -102,6 +102,10 @@ pub struct Catalog {
     /// Public forms of templates are URIs as well.
     templates: Uris,
     skills: SkillFolders,
+    /// The numbers of the servers that declare skills.
+    with_skills: Vec<usize>,
+    /// The number of the only server that can have a skill that nobody lists.
+    only_with_skills: Option<usize>,
     /// The number of the only server that can have a resource that nobody lists.
     only_with_resources: Option<usize>,
     /// The tools of servers with views, by their own names; `None` for a name that several of them have.
@@ -146,7 +150,9 @@ impl Catalog {
             resources,
             templates,
             skills: SkillFolders::new(&listed_skills),
-            only_with_resources: only_with_resources(sources),
+            with_skills: skills::declaring(sources).collect(),
+            only_with_skills: only_one(sources, skills::declares),
+            only_with_resources: only_one(sources, |source| source.offered.declares_resources),
             bare_tools: bare_tools(&views),
             has_tools_for_views_alone: views.iter().any(|views| views.has_tools_for_views_alone),
             extensions: extensions::merged(sources.iter().map(|source| &source.offered.extensions)),
@@ -254,13 +260,26 @@ impl Catalog {
         self.resources
             .owner(public)
             .or_else(|| Some((self.skills.server_of(public)?, public.into())))
-            .or_else(|| Some((self.server_with_template(public)?, public.into())))
+            .or_else(|| Some((self.server_with_template(public, |_| true)?, public.into())))
             .or_else(|| Some((self.only_with_resources?, public.into())))
     }
 
+    /// Returns the owner of this skill, or of a folder of one, and the server's URI for it. A server that declares no skills has none,
+    /// whatever its templates fit.
+    #[must_use]
+    pub fn skill(&self, public: &str) -> Option<Owner> {
+        let listed = || Some((self.skills.server_of(public)?, public.into()));
+        let has_skills = |number| self.with_skills.contains(&number);
+        let fitting = || Some((self.server_with_template(public, has_skills)?, public.into()));
+        let only = || Some((self.only_with_skills?, public.into()));
+        let (number, own) = self.resources.owner(public).or_else(listed).or_else(fitting).or_else(only)?;
+        self.of_server(number, &own)
+    }
+
     /// Returns the number of the server with the template that fits this URI. Of several, the one with the longest literals counts.
-    fn server_with_template(&self, uri: &str) -> Option<usize> {
-        let fitting = self.templates.listed().filter(|(_, _, own)| template::fits(own, uri));
+    fn server_with_template(&self, uri: &str, may_be: impl Fn(usize) -> bool) -> Option<usize> {
+        let fits = |&(_, number, own): &(&str, usize, &str)| may_be(number) && template::fits(own, uri);
+        let fitting = self.templates.listed().filter(fits);
         fitting.max_by_key(|(_, _, own)| template::literals(own)).map(|(_, number, _)| number)
     }
 
@@ -284,8 +303,12 @@ impl Catalog {
             return None;
         }
         let number = self.server_indexes.iter().position(|known| *known == server_index)?;
-        let changed = self.leading_back(number, Json::new(result.get().as_bytes())?, places)?;
-        RawValue::from_string(changed).ok()
+        let json = Json::new(result.get().as_bytes())?;
+        let changed = match links::is_of_skills(method) {
+            true => links::replaced(json, places, |uri| self.public_uri_of_skill(number, uri)),
+            false => self.leading_back(number, json, places),
+        };
+        RawValue::from_string(changed?).ok()
     }
 
     /// Returns whether a result may have URIs with another public form, so that most results need no parsing.
@@ -309,6 +332,21 @@ impl Catalog {
             true if !self.resources.is_public(&named()) => uri.into(),
             _ => named().into(),
         }
+    }
+
+    /// Returns the public form of a URI in the entry or in a folder of a skill, or `None` if the URI stays. Clients read files of a skill by
+    /// URIs beside its own, which nobody lists and which templates of other servers may fit. So a URI that leads back by a template alone
+    /// gets the name of its server. A URI without a name that leads to another server gets it too, whatever its scheme.
+    fn public_uri_of_skill(&self, number: usize, uri: &str) -> Option<String> {
+        if let Cow::Owned(public) = self.public_uri(number, uri) {
+            return Some(public);
+        }
+        let owner = self.owner_of_resource(uri);
+        let leads_elsewhere = owner.is_some_and(|(owner, own)| owner != number || own != uri);
+        let is_known = self.resources.owner(uri).is_some() || self.skills.server_of(uri).is_some();
+        let is_by_template = !is_known && self.server_with_template(uri, |_| true).is_some();
+        let is_alone = self.only_with_resources == Some(number);
+        (leads_elsewhere || (is_by_template && !is_alone)).then(|| self.resources.with_name(number, uri))
     }
 
     /// Returns a whole list as JSON, for a client of this era. Tools of our own are not in it.
@@ -411,13 +449,13 @@ fn bare_tools(views: &[ServerViews]) -> HashMap<String, Option<Owner>> {
     found
 }
 
-/// Returns the number of the only server that can have a resource that nobody lists: the only one at all, or the only one that declares
-/// resources once all are known.
-fn only_with_resources(sources: &[CatalogSource<'_>]) -> Option<usize> {
+/// Returns the number of the only server that can have what nobody lists: the only one at all, or the only one that declares such things
+/// once all are known.
+fn only_one(sources: &[CatalogSource<'_>], declares: impl Fn(&CatalogSource<'_>) -> bool) -> Option<usize> {
     if sources.len() == 1 {
         return Some(0);
     }
-    let may_have = |source: &CatalogSource<'_>| source.offered.declares_resources || source.is_awaited;
+    let may_have = |source: &CatalogSource<'_>| declares(source) || source.is_awaited;
     let mut having = sources.iter().enumerate().filter(|(_, source)| may_have(source));
     let (number, source) = having.next().filter(|_| having.next().is_none())?;
     (!source.is_awaited).then_some(number)

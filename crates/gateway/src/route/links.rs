@@ -50,6 +50,11 @@ pub(super) fn of_result(method: &str) -> &'static [&'static [Step]] {
     }
 }
 
+/// Returns whether the results of this method have URIs of skills.
+pub(super) fn is_of_skills(method: &str) -> bool {
+    matches!(method, "skills/get" | "resources/directory/read")
+}
+
 /// Passes each URI at these places to `each`.
 pub(super) fn each_uri(json: Json<'_>, places: &[&[Step]], mut each: impl FnMut(&str)) {
     for place in places {

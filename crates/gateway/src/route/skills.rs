@@ -6,6 +6,7 @@
 //!   of a server leads anywhere.
 //! - An entry says what its server said, but for URIs.
 
+use unhang_core::list::SKILLS;
 use unhang_wire::Json;
 
 use super::{
@@ -24,6 +25,16 @@ pub(super) fn listed(sources: &[CatalogSource<'_>]) -> Vec<(usize, String)> {
         items.in_order().map(|item| (number, item.get().to_owned())).collect::<Vec<_>>()
     };
     sources.iter().enumerate().flat_map(of).collect()
+}
+
+/// Returns whether a server declares skills.
+pub(super) fn declares(source: &CatalogSource<'_>) -> bool {
+    source.offered.extensions.contains_key(SKILLS)
+}
+
+/// Returns the numbers of the servers that declare skills.
+pub(super) fn declaring(sources: &[CatalogSource<'_>]) -> impl Iterator<Item = usize> {
+    sources.iter().enumerate().filter(|(_, source)| declares(source)).map(|(number, _)| number)
 }
 
 /// Returns the URIs of the skills of one server, and of their files.

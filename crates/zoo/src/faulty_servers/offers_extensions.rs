@@ -23,7 +23,7 @@ use unhang_demo_servers::plain_server::{METHOD_NOT_FOUND, MODERN_REVISION, settl
 pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "offers-extensions",
     incident: "Stands for no incident: what works directly has to work through a gateway, extensions included (SEP-1865, SEP-2640).",
-    usage: "[--name NAME]",
+    usage: "[--name NAME] [--template TEMPLATE]",
     promises: &[],
     run,
 };
@@ -33,6 +33,9 @@ const SCHEMES: [&str; 3] = ["demo://", "ui://", "skill://"];
 
 fn run(arguments: &ProgramArguments) -> io::Result<ExitCode> {
     let name = arguments.option("name")?.unwrap_or(PROGRAM.name).to_owned();
+    let template = arguments.option("template")?;
+    let templates: Vec<Value> =
+        template.iter().map(|template| json!({"uriTemplate": template, "name": "template"})).collect();
     let mut declared = Value::Null;
     Plain::new(PROGRAM.name).serve(|message| {
         if !message.is_request() {
@@ -43,7 +46,7 @@ fn run(arguments: &ProgramArguments) -> io::Result<ExitCode> {
         }
         let meta = &message.params()["_meta"][CLIENT_CAPABILITIES];
         let client = if meta.is_null() { &declared } else { meta };
-        let answered = match answer(&name, message, client) {
+        let answered = match answer(&name, message, client, &templates) {
             Ok(result) => pipe::result(message.id(), result),
             Err((code, text)) => pipe::error(message.id(), code, &text),
         };
@@ -52,7 +55,12 @@ fn run(arguments: &ProgramArguments) -> io::Result<ExitCode> {
     })
 }
 
-fn answer(name: &str, message: &ClientMessage, client: &Value) -> Result<Value, (i64, String)> {
+fn answer(
+    name: &str,
+    message: &ClientMessage,
+    client: &Value,
+    templates: &[Value],
+) -> Result<Value, (i64, String)> {
     let uri = message.params()["uri"].as_str().unwrap_or_default();
     let having = |result: Value| match SCHEMES.iter().any(|scheme| uri.starts_with(scheme)) {
         true => Ok(result),
@@ -70,7 +78,7 @@ fn answer(name: &str, message: &ClientMessage, client: &Value) -> Result<Value, 
         "tools/list" => Ok(json!({"tools": tools()})),
         "tools/call" => call(name, message, client),
         "resources/list" => Ok(json!({"resources": []})),
-        "resources/templates/list" => Ok(json!({"resourceTemplates": []})),
+        "resources/templates/list" => Ok(json!({"resourceTemplates": templates})),
         "resources/read" => having(json!({"contents": [{"uri": uri, "text": format!("{name} has {uri}")}]})),
         "resources/directory/read" => having(json!({"resources": [
             {"uri": format!("{uri}/SKILL.md"), "name": "SKILL.md", "mimeType": "text/markdown"},

@@ -298,3 +298,47 @@ fn skills_of_all_servers_are_listed_and_those_with_one_uri_are_told_apart() {
     assert_eq!(public(&catalog, 1, "skills/get", &got("")), got("b+"));
     assert_eq!(catalog.extensions()["io.modelcontextprotocol/skills"]["directoryRead"], true);
 }
+
+#[test]
+fn a_skill_that_nobody_lists_leads_back_though_templates_of_others_fit() {
+    let having = |templates: &[&str], extensions: serde_json::Value| ListedItems {
+        templates: raw(templates),
+        extensions: extensions.as_object().expect("an object").clone(),
+        ..listing(&[], &[])
+    };
+    let skills = || serde_json::json!({ "io.modelcontextprotocol/skills": {} });
+    let one = having(&[r#"{"uriTemplate":"skill://{name}/SKILL.md"}"#], skills());
+    let two = having(&[r#"{"uriTemplate":"skill://{+path}"}"#], skills());
+    let web = having(
+        &[r#"{"uriTemplate":"https://{+page}"}"#, r#"{"uriTemplate":"skill://web/{+page}"}"#],
+        serde_json::json!({}),
+    );
+    let all = catalog(&[("one", "one", &one), ("two", "two", &two), ("web", "web", &web)]);
+    let entry = |uri: &str| {
+        format!(r#"{{"skill":{{"uri":"{uri}/SKILL.md","resources":[{{"uri":"{uri}/a.md","size":1}}]}}}}"#)
+    };
+    for (server, name, folder) in
+        [(0, "one", "skill://x"), (1, "two", "skill://x"), (0, "one", "https://example.com/x")]
+    {
+        let named = format!("{name}+{folder}");
+        assert_eq!(public(&all, server, "skills/get", &entry(folder)), entry(&named), "{folder}");
+        // Whatever a client reads beside it comes from its server.
+        assert_eq!(all.resource(&format!("{named}/b.md")), owner(server, &format!("{folder}/b.md")));
+        assert_eq!(all.skill(&format!("{named}/SKILL.md")), owner(server, &format!("{folder}/SKILL.md")));
+    }
+    assert_eq!(all.skill("skill://x/SKILL.md"), owner(0, "skill://x/SKILL.md"));
+    let children = r#"{"resources":[{"uri":"skill://x/SKILL.md"}]}"#;
+    let named = r#"{"resources":[{"uri":"one+skill://x/SKILL.md"}]}"#;
+    assert_eq!(public(&all, 0, "resources/directory/read", children), named);
+
+    // Only one server has skills, and what others have is none.
+    let mixed = catalog(&[("one", "one", &one), ("web", "web", &web)]);
+    assert_eq!(mixed.resource("skill://web/x/a.md"), owner(1, "skill://web/x/a.md"));
+    assert_eq!(mixed.skill("skill://web/x/SKILL.md"), owner(0, "skill://web/x/SKILL.md"));
+    assert_eq!(mixed.skill("skill://web/x"), owner(0, "skill://web/x"));
+    assert_eq!(public(&mixed, 0, "skills/get", &entry("skill://web/x")), entry("one+skill://web/x"));
+
+    // Nobody else can have it.
+    let alone = catalog(&[("one", "one", &one)]);
+    assert_eq!(public(&alone, 0, "skills/get", &entry("skill://x")), entry("skill://x"));
+}
