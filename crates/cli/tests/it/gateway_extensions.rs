@@ -111,6 +111,9 @@ fn a_view_of_a_server_is_shown_and_calls_the_tools_of_its_server() {
                 format!("ui://{name}+clock/view")
             };
             assert_eq!(view, expect);
+            let shown = client.result(&format!("{name}__show"), json!({}));
+            let meta = &shown["_meta"];
+            assert_eq!((&meta["ui"]["resourceUri"], &meta["ui/resourceUri"]), (&view, &view), "{shown}");
             let text = format!("{name} has ui://clock/view");
             assert_eq!(read(&mut client, &expect), (expect, text));
             let redraw = of(&format!("{name}__redraw"));

@@ -15,6 +15,9 @@ pub const UI: &str = "io.modelcontextprotocol/ui";
 /// The content of views that clients can show.
 const VIEW_TYPE: &str = "text/html;profile=mcp-app";
 
+/// The beginning of the members of `_meta` that name a view, in either form. Text without it needs no parsing.
+pub(super) const VIEW_MEMBER: &str = r#""ui"#;
+
 /// Those for whom a tool is: models, and views of its own server.
 const MODEL: &str = "model";
 const APP: &str = "app";

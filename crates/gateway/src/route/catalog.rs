@@ -17,7 +17,7 @@ use unhang_bridge::{Era, Splice, result};
 use unhang_wire::Json;
 
 use super::{
-    apps,
+    apps::{self, VIEW_MEMBER},
     extensions::{self, Extensions},
     links,
     names::{NameClash, Names, Owner, ServerNames, Style},
@@ -111,6 +111,8 @@ pub struct Catalog {
     /// The tools of servers with views, by their own names; `None` for a name that several of them have.
     bare_tools: HashMap<String, Option<Owner>>,
     has_tools_for_views_alone: bool,
+    /// Some server has views, so that results may name some.
+    has_views: bool,
     extensions: Extensions,
     lists: [CachedList; 5],
     /// The headers that tools want beside their arguments, by the public names of those tools.
@@ -155,6 +157,8 @@ impl Catalog {
             only_with_resources: only_one(sources, |source| source.offered.declares_resources),
             bare_tools: bare_tools(&views),
             has_tools_for_views_alone: views.iter().any(|views| views.has_tools_for_views_alone),
+            has_views: sources.iter().any(|source| source.offered.extensions.contains_key(apps::UI))
+                || views.iter().any(|views| !views.uris.is_empty()),
             extensions: extensions::merged(sources.iter().map(|source| &source.offered.extensions)),
             lists: Default::default(),
             param_headers: HashMap::new(),
@@ -313,8 +317,9 @@ impl Catalog {
 
     /// Returns whether a result may have URIs with another public form, so that most results need no parsing.
     fn may_have_links(&self, result: &str) -> bool {
+        let has_some = result.contains(r#""uri""#) || (self.has_views && result.contains(VIEW_MEMBER));
         // The URIs of the only server stay, unless they look as if they named a server.
-        result.contains(r#""uri""#) && (self.server_indexes.len() > 1 || self.resources.may_name(result))
+        has_some && (self.server_indexes.len() > 1 || self.resources.may_name(result))
     }
 
     /// Returns the public form of a URI that a server has mentioned: the URI itself if it leads back to the server, and the URI with the
@@ -402,7 +407,7 @@ impl ServerViews {
     fn of(offered: &ListedItems) -> Self {
         let mut views = Self::default();
         // Most servers have no views, and their tools need not be read.
-        if !offered.tools.iter().any(|tool| tool.get().contains(r#""ui"#)) {
+        if !offered.tools.iter().any(|tool| tool.get().contains(VIEW_MEMBER)) {
             return views;
         }
         // The servers with views, and all tools that views may call, by their servers. A server that is no gateway is its own.

@@ -17,10 +17,13 @@ pub(super) enum Step {
 use Step::{Each, Member};
 
 /// The places of URIs in results.
-const OF_CONTENT: [&[Step]; 2] = [
+const OF_CONTENT: [&[Step]; 4] = [
     // A link, and an embedded resource.
     &[Member("content"), Each, Member("uri")],
     &[Member("content"), Each, Member("resource"), Member("uri")],
+    // The view that shows the result.
+    OF_LISTED_TOOL[0],
+    OF_LISTED_TOOL[1],
 ];
 const OF_MESSAGES: [&[Step]; 2] = [
     &[Member("messages"), Each, Member("content"), Member("uri")],
@@ -124,6 +127,14 @@ mod tests {
                 ),
             ),
             ("tools/call", r#"{"content":[{"type":"resource_link","uri":"b:1"}]}"#, None),
+            (
+                "tools/call",
+                r#"{"content":[],"_meta":{"ui":{"resourceUri":"a:1","x":1},"ui/resourceUri":"a:1","y":2}}"#,
+                Some(
+                    r#"{"content":[],"_meta":{"ui":{"resourceUri":"srv+a:1","x":1},"ui/resourceUri":"srv+a:1","y":2}}"#,
+                ),
+            ),
+            ("prompts/get", r#"{"messages":[],"_meta":{"ui":{"resourceUri":"a:1"}}}"#, None),
             ("tools/call", r#"{"content":"a:1","structuredContent":{"uri":"a:1"}}"#, None),
             (
                 "prompts/get",

@@ -117,7 +117,12 @@ fn call(name: &str, message: &ClientMessage, client: &Value) -> Result<Value, (i
             Ok(json!({"content": [{"type": "resource_link", "uri": uri, "name": "linked"}]}))
         }
         "declared" => Ok(pipe::text(&client["extensions"].to_string())),
-        "show" | "redraw" => Ok(pipe::text(&format!("{name} does it"))),
+        "show" | "redraw" => {
+            let mut result = pipe::text(&format!("{name} does it"));
+            result["_meta"] =
+                json!({"ui": {"resourceUri": "ui://clock/view"}, "ui/resourceUri": "ui://clock/view"});
+            Ok(result)
+        }
         other => Err((INVALID_PARAMS, format!("Unknown tool: {other}"))),
     }
 }
