@@ -74,10 +74,9 @@ impl TaskFate {
         self.lost(backend, FaultKind::ServerExited, since).unwrap_or(error)
     }
 
-    /// Makes the error of a call whose task has not ended in time. `is_job` says which limit it had.
-    pub(super) fn late(mut self, backend: &Backend, task: &SeenTask, is_job: bool) -> Error {
+    /// Makes the error of a call whose task has not ended in time.
+    pub(super) fn late(mut self, backend: &Backend, task: &SeenTask) -> Error {
         self.note_end(backend);
-        let limit = if is_job { "job-timeout" } else { "call-timeout" };
         let since = "unhang could not ask it for the task again in time";
         // A server that could be reached by then may still be at the task, which is cancelled.
         let kind = if self.end.is_some() { FaultKind::ServerExited } else { FaultKind::Deadline };
@@ -89,8 +88,8 @@ impl TaskFate {
                 backend.name(),
                 in_words(self.begun.elapsed())
             );
-            let hint = format!("unhang cancelled the task; raise {limit} if it needs longer");
-            self.failure(backend, FaultKind::Deadline, happened, &hint).into()
+            let hint = "unhang cancelled the task; raise job-timeout if it needs longer";
+            self.failure(backend, FaultKind::Deadline, happened, hint).into()
         })
     }
 

@@ -270,7 +270,7 @@ impl TaskPoller {
             let pause = task.poll_interval_ms.map_or(POLL_USUAL, Duration::from_millis);
             let pause = pause.max(rest_after(failures)).clamp(POLL_LEAST, POLL_MOST);
             if deadline.remaining() <= pause {
-                return Err(fate.late(&self.backend, &task, self.news.is_some()));
+                return Err(fate.late(&self.backend, &task));
             }
             tokio::select! {
                 () = sleep(pause) => {}
@@ -325,7 +325,7 @@ impl TaskPoller {
                     return result.map_err(|error| match error {
                         // The wait for the result has the limit of the call, and not that of a request.
                         Error::Failure(failure) if failure.kind == FaultKind::Deadline => {
-                            fate.late(&self.backend, &task, self.news.is_some())
+                            fate.late(&self.backend, &task)
                         }
                         error => fate.unreachable(&self.backend, error),
                     });

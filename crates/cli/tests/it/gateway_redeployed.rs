@@ -87,7 +87,7 @@ impl Lenient {
         thread::spawn(move || {
             for client in listener.incoming().map_while(Result::ok) {
                 let behind = Arc::clone(&behind);
-                thread::spawn(move || serve(client, &behind));
+                thread::spawn(move || serve(&client, &behind));
             }
         });
         Lenient { url, deployed }
@@ -103,7 +103,7 @@ impl Lenient {
 }
 
 /// Answers the one request of a connection.
-fn serve(client: TcpStream, behind: &Mutex<Deployment>) -> Option<()> {
+fn serve(mut client: &TcpStream, behind: &Mutex<Deployment>) -> Option<()> {
     let mut reader = BufReader::new(client.try_clone().ok()?);
     let (mut verb, mut line, mut length) = (String::new(), String::new(), 0);
     reader.read_line(&mut verb).ok()?;
@@ -130,7 +130,7 @@ fn serve(client: TcpStream, behind: &Mutex<Deployment>) -> Option<()> {
         "HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-length: {}\r\nconnection: close\r\n\r\n",
         answer.len()
     );
-    (&client).write_all(format!("{head}{answer}").as_bytes()).ok()
+    client.write_all(format!("{head}{answer}").as_bytes()).ok()
 }
 
 #[test]

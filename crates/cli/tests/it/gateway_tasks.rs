@@ -227,3 +227,26 @@ fn a_task_that_its_server_still_knows_after_a_restart_goes_on() {
         assert_eq!(told["result"]["content"][0]["text"], "worked", "{told}");
     }
 }
+
+#[test]
+fn a_task_that_is_late_says_after_how_long_and_what_limit_that_was() {
+    let sandbox = Sandbox::with_jobs();
+    let limits = "limits = { job-timeout = \"2s\", promote-after = \"off\" }";
+    fs::write(sandbox.path().join("unhang.toml"), server("srv", &["tasks-modern"], limits)).expect("a file");
+    let mut client = modern(&sandbox);
+    let created = compute(&mut client, 40.0, knows_tasks());
+    let mut told = Value::Null;
+    wait_until("the task ends", PATIENCE, || {
+        let asked = json!({ "taskId": created["taskId"] });
+        told = client.ask_as("tasks/get", asked, knows_tasks())["result"].clone();
+        told["status"] != "working"
+    });
+    let message = told["error"]["message"].as_str().unwrap_or_else(|| panic!("an error: {told}"));
+    assert!(message.starts_with("the task of `srv` for `tools/call` did not end within "), "{message}");
+    assert!(
+        message.ends_with("unhang cancelled the task; raise job-timeout if it needs longer"),
+        "{message}"
+    );
+    assert_eq!(told["error"]["code"], -31001, "{told}");
+    finish(end(client), &sandbox);
+}
