@@ -3,7 +3,7 @@
 //! Invariants
 //!
 //! - The name of a question is unique within its task. A question gets one answer: the client's, or the word that the client gives none.
-//! - Questions end with their task.
+//! - Questions end with their task, or when their server withdraws them.
 //! - A task has at most [`INPUT_LIMIT`] open questions; further ones are declined.
 
 use std::{
@@ -108,6 +108,19 @@ impl Inputs {
         let _gone = reply.send(replied);
         self.changed();
         true
+    }
+
+    /// Forgets the questions of a task that their server has withdrawn.
+    pub(super) fn forget_withdrawn(&self, id: JobId) {
+        let mut tasks = self.tasks();
+        let Some(task) = tasks.get_mut(&id) else { return };
+        let before = task.open.len();
+        task.open.retain(|(_, reply)| !reply.is_closed());
+        let is_changed = task.open.len() < before;
+        drop(tasks);
+        if is_changed {
+            self.changed();
+        }
     }
 
     /// Drops the questions of a task that has ended.

@@ -3,7 +3,10 @@
 use std::{future::pending, pin::Pin, sync::Arc};
 
 use serde_json::value::RawValue;
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::{
+    sync::{mpsc, oneshot, watch},
+    task::JoinSet,
+};
 use unhang_bridge::{Era, Splice, question::is_offered, result, tasks::INPUT_LIMIT};
 use unhang_jobs::{
     engine::{CallEnd, HeldCall},
@@ -20,7 +23,7 @@ use unhang_gateway::{
 };
 use unhang_upstream::{
     client::{Error, ServerError},
-    question::ASIDES,
+    question::{ASIDES, QuestionOver, STATE},
 };
 
 /// The most characters that are kept of a progress message.
@@ -106,7 +109,7 @@ impl RunningCall {
     ) -> CallEnd {
         let FollowedJob { who, is_repeatable, .. } = kept;
         let (to, is_repeatable) = ((inputs, who), *is_repeatable);
-        let mut rounds = 0;
+        let (mut rounds, mut asked) = (0, JoinSet::new());
         // News that were known before are new to the job.
         let (news, mut seen_news) = (self.source.news().cloned(), 0);
         let mut noted = None;
@@ -127,16 +130,20 @@ impl RunningCall {
                 }
                 Some(aside) = self.way.said.recv() => match aside {
                     SideMessage::Logged(params) => held.log(&logged(&params)),
-                    SideMessage::Asked(question) => ask(held.id(), to, question),
+                    SideMessage::Asked(question) => {
+                        let mut over = ask(held.id(), to, question);
+                        asked.spawn(async move { over.wait().await });
+                    }
                     // The news of the task say more.
                     SideMessage::TaskBegun => {}
                 },
+                Some(_) = asked.join_next(), if !asked.is_empty() => inputs.forget_withdrawn(held.id()),
                 known = next_news(news.as_ref(), &mut seen_news) => note_task(held, known, kept, &mut noted),
                 answered = &mut self.way.answering => {
                     let Some(next_round) = QuestionRound::of(&answered).filter(|_| rounds < INPUT_ROUNDS) else {
                         return end(answered, is_repeatable);
                     };
-                    rounds += 1;
+                    rounds += usize::from(!next_round.is_of_unhang());
                     let id = held.id();
                     tokio::select! {
                         biased;
@@ -219,15 +226,20 @@ fn logged(params: &RawValue) -> String {
     }
 }
 
-/// Asks the clients that follow the task, if they can be asked this; declines the question otherwise.
-fn ask(id: JobId, (inputs, who): (&Inputs, &WhoIsAsked), question: OpenServerQuestion) {
-    let OpenServerQuestion { method, params, reply, .. } = question;
-    let WhoIsAsked::Followers(capabilities) = who else { return decline(&method, reply) };
+/// Asks the clients that follow the task, if they can be asked this; declines the question otherwise. Returns what tells when the question
+/// is over.
+fn ask(id: JobId, (inputs, who): (&Inputs, &WhoIsAsked), question: OpenServerQuestion) -> QuestionOver {
+    let OpenServerQuestion { method, params, reply, over, .. } = question;
+    let WhoIsAsked::Followers(capabilities) = who else {
+        decline(&method, reply);
+        return over;
+    };
     let capabilities = Json::new(capabilities.as_bytes());
     match capabilities.is_some_and(|capabilities| is_offered(capabilities, (&method, params.as_deref()))) {
         true => inputs.ask(id, method, params, reply),
         false => decline(&method, reply),
     }
+    over
 }
 
 fn decline(method: &str, reply: oneshot::Sender<Replied>) {
@@ -331,17 +343,23 @@ impl QuestionRound {
         (!questions.is_empty() && questions.len() <= INPUT_LIMIT).then_some(Self { questions, state })
     }
 
+    /// Returns whether another unhang asks, for an older server. Such a server may ask as often as it likes.
+    fn is_of_unhang(&self) -> bool {
+        let state = self.state.as_ref().and_then(|state| Json::new(state.as_bytes())?.text());
+        state.is_some_and(|state| state.starts_with(STATE))
+    }
+
     /// Waits for all answers, and returns the params of the next request with them; `None` if one question is not answered.
     async fn answered(self, id: JobId, to: (&Inputs, &WhoIsAsked), params: &str) -> Option<Arc<str>> {
         let mut replies = Vec::new();
         for (name, method, params) in self.questions {
-            let (reply, replied) = oneshot::channel();
-            ask(id, to, OpenServerQuestion { method, params, is_of_several: false, reply });
-            replies.push((name, replied));
+            let (question, awaited) = OpenServerQuestion::about_one(method, params);
+            ask(id, to, question);
+            replies.push((name, awaited));
         }
         let mut responses = Vec::new();
         for (name, replied) in replies {
-            let response = replied.await.ok()?.ok()?;
+            let response = replied.reply().await?.ok()?;
             responses.push(format!("{}:{response}", serde_json::Value::from(name)));
         }
         let splice = Splice::new(Json::new(params.as_bytes())?);

@@ -143,6 +143,8 @@ pub enum SessionAction {
         /// The client's answer, or the reason why there is none.
         replied: Replied,
     },
+    /// Leave a question, which may be about another call: it moves there, or is declined.
+    Leave(QuestionKey),
     /// Make a job of a request to a server, then report with [`McpSession::promoted`](super::mcp_session::McpSession::promoted), unless the
     /// request is answered before.
     Promote {

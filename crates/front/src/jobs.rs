@@ -1,11 +1,11 @@
 //! The interface of the front to the job service: answers to requests about tasks, and the keeper of calls that become jobs.
 
-use std::{collections::HashSet, convert::Infallible, future::pending, sync::Arc, time::Duration};
+use std::{collections::HashMap, convert::Infallible, future::pending, sync::Arc, time::Duration};
 
 use serde_json::value::RawValue;
 use tokio::{
-    sync::{mpsc, oneshot},
-    task::JoinSet,
+    sync::mpsc,
+    task::{AbortHandle, JoinSet},
 };
 use unhang_bridge::tasks;
 use unhang_jobs::{id::JobId, record::JobState};
@@ -129,25 +129,30 @@ impl SessionJobs {
     async fn ask_beside(&self, id: JobId, (key, beside): QuestionSender) -> Infallible {
         let Some(promoted) = self.promoted() else { return pending().await };
         let mut changes = promoted.inputs().changes();
-        let (mut asked, mut replies) = (HashSet::new(), JoinSet::new());
+        let (mut asked, mut replies) = (HashMap::<String, Option<AbortHandle>>::new(), JoinSet::new());
         loop {
             changes.mark_unchanged();
-            for OpenInput { key: name, method, params } in promoted.inputs().open(id) {
-                if !asked.insert(name.clone()) {
+            let open = promoted.inputs().open(id);
+            // A question that is no longer open is withdrawn from this client.
+            let is_over = |name: &String| open.iter().all(|input| input.key != *name);
+            for (_, task) in asked.extract_if(|name, _| is_over(name)) {
+                task.inspect(AbortHandle::abort);
+            }
+            for OpenInput { key: name, method, params } in open {
+                if asked.contains_key(&name) {
                     continue;
                 }
                 let params = params.as_deref().and_then(|params| Json::new(params.get().as_bytes()));
                 let params = RawValue::from_string(tasks::related(params, id.as_str())).ok();
-                let (reply, replied) = oneshot::channel();
-                let question =
-                    SideMessage::Asked(OpenServerQuestion { method, params, is_of_several: false, reply });
+                let (question, awaited) = OpenServerQuestion::about_one(method, params);
                 // If too many questions are on their way, this one is asked with the next request.
-                if beside.try_send((key, question)).is_ok() {
-                    replies.spawn(async move { (name, replied.await) });
-                }
+                let is_asked = beside.try_send((key, SideMessage::Asked(question))).is_ok();
+                let given = name.clone();
+                let task = is_asked.then(|| replies.spawn(async move { (given, awaited.reply().await) }));
+                asked.insert(name, task);
             }
             tokio::select! {
-                Some(Ok((name, Ok(replied)))) = replies.join_next() => {
+                Some(Ok((name, Some(replied)))) = replies.join_next() => {
                     // The question may have been answered elsewhere meanwhile.
                     let _known = promoted.inputs().answer(id, &name, replied);
                 }

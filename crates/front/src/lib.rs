@@ -40,6 +40,7 @@ mod tasks;
 mod time;
 mod traces;
 mod urls;
+mod window_questions;
 
 #[cfg(test)]
 mod tests;

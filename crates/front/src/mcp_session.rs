@@ -27,7 +27,7 @@ use super::{
     answers::AnswerWriter,
     client_request::{ClientRequest, MOST_ECHOED},
     effects::ReplyRoute,
-    parked_calls::ParkedCalls,
+    parked_calls::{ENDING, ParkedCalls},
     questions::{ClientQuestions, replied},
     session_calls::{Awaited, SessionCall, SessionCalls},
     session_catalog::SessionCatalog,
@@ -464,6 +464,8 @@ impl McpSession {
         self.now = now;
         if matches!(self.phase, SessionPhase::Running | SessionPhase::Draining { .. }) {
             self.phase = draining;
+            // A window cannot connect any more to reply.
+            self.questions.decline_windows(ENDING, &mut self.actions, effects);
             self.end_all_subscriptions(effects);
             self.stop_if_drained(effects);
         }

@@ -16,7 +16,7 @@ use super::{
     followed,
     mcp_session::{McpSession, SessionPhase},
     owners::is_of_nobody_yet,
-    parked_calls::InputRequiredAnswer,
+    parked_calls::{ENDING, InputRequiredAnswer},
     promotion::PromotionReply,
     questions::AskedParams,
     session_calls::{Awaited, SessionCall},
@@ -192,11 +192,30 @@ impl McpSession {
             return self.questions.ask(call, question, asked, newest, effects);
         }
         let is_ending = !matches!(self.phase, SessionPhase::Running);
+        if self.client.is_asked_beside {
+            if is_ending {
+                return Err(ENDING);
+            }
+            let is_of_several = matches!(about, QuestionSubject::OneOfSeveral(_));
+            return self.questions.ask_window(call, question, asked, is_of_several, effects);
+        }
         let parked = self.parked_calls.park(key, question, asked, is_ending, &mut self.calls)?;
         if let Some(InputRequiredAnswer { id, route, result }) = parked {
             self.answers.answer_raw(&id, route, &result, effects);
         }
         Ok(())
+    }
+
+    /// Withdraws a question that its server does not need answered any more.
+    pub fn question_withdrawn(
+        &mut self,
+        now: Duration,
+        question: QuestionKey,
+        effects: &mut impl SessionEffects,
+    ) {
+        self.now = now;
+        self.questions.withdraw(question, effects);
+        self.parked_calls.withdraw(question);
     }
 
     /// Returns whether the client is being asked something about this call, beside the call or by its answer.

@@ -112,6 +112,9 @@ impl NotResumed {
     }
 }
 
+/// The reason why nobody is asked any more at the end.
+pub(super) const ENDING: &str = "unhang is ending, and the client could not return with the answer";
+
 /// The hint for a request that comes back to no parked call.
 pub(super) const MAKE_ANEW: &str = "make the request again, without requestState and inputResponses";
 
@@ -191,7 +194,7 @@ impl ParkedCalls {
         }
         if is_ending {
             // The call itself still gets the time that an end allows.
-            return Err("unhang is ending, and the client could not return with the answer");
+            return Err(ENDING);
         }
         let (id, call) = calls.park(key).ok_or("the caller no longer waits for the call")?;
         let until = call.since + call.limit;
@@ -239,6 +242,13 @@ impl ParkedCalls {
             actions.push_back(SessionAction::Reply { question, replied: Err(cancelled_reply()) });
         }
         Ok(Resumed { call: parked.call, answered: parked.answered })
+    }
+
+    /// Forgets a question that its server does not need answered any more. A client that comes back with an answer goes on without it.
+    pub(super) fn withdraw(&mut self, question: QuestionKey) {
+        for parked in self.calls.values_mut() {
+            parked.questions.retain(|(open, _)| *open != question);
+        }
     }
 
     /// Keeps a server's answer to a parked call. Returns false if the call is not parked.

@@ -5,6 +5,8 @@
 //! - A client is asked only the kinds of questions that it supports, and on the stream of the call in question.
 //! - Every question gets one answer: the client's, or an error of unhang with the reason.
 //! - A question ends with its call, and the client is told. A question about one of several calls ends with the last of them.
+//! - A question to a window ends here with its call, and moves to another call. The window goes on asking its client.
+//! - A question that its server has withdrawn is withdrawn from the client.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -17,11 +19,14 @@ use unhang_wire::{Id, Json, ResponseOutcome, compose, one_line};
 
 use super::{
     effects::{CallKey, LineTarget, QuestionKey, ReplyRoute, SessionAction, SessionEffects},
-    session_calls::{SessionCall, SessionCalls},
+    session_calls::{CalledUpstream, SessionCall, SessionCalls},
 };
 use unhang_core::{clients, fault::FaultKind, queue::Class, units::in_words};
 use unhang_gateway::{Replied, ServerAnswer};
-use unhang_upstream::client::{Error, Failure};
+use unhang_upstream::{
+    client::{Error, Failure},
+    question::window_question_id,
+};
 
 /// The method and the params of a question.
 pub(super) type AskedParams<'a> = (&'a str, Option<&'a RawValue>);
@@ -39,7 +44,7 @@ pub(super) fn members((method, params): AskedParams<'_>, era: Era, name: &str) -
 }
 
 /// A question that the client has not answered.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct OpenQuestion {
     question: QuestionKey,
     /// The method of the question.
@@ -48,12 +53,32 @@ struct OpenQuestion {
     route: ReplyRoute,
     /// The other calls that it may be about.
     others: Option<ConcurrentCalls>,
+    /// It is put to a window, which replies by a post of its own.
+    is_of_window: bool,
 }
 
 impl OpenQuestion {
+    /// Tells the server that no answer comes, and withdraws the question from the client.
+    fn decline(
+        &self,
+        id: &Id,
+        why: &str,
+        actions: &mut VecDeque<SessionAction>,
+        effects: &mut impl SessionEffects,
+    ) {
+        let replied = Err((FaultKind::Cancelled.code(), why.to_owned()));
+        actions.push_back(SessionAction::Reply { question: self.question, replied });
+        self.withdraw(id, why, effects);
+    }
+
+    fn withdraw(&self, id: &Id, why: &str, effects: &mut impl SessionEffects) {
+        let to = LineTarget::Beside(self.route.stream);
+        effects.to_client(to, Class::Kept, &compose::cancelled(id, why));
+    }
+
     /// Returns another call that the question may be about and that still has a waiting client. The newest one counts.
     fn another(&self, calls: &SessionCalls) -> Option<(CallKey, ReplyRoute)> {
-        let others = self.others?;
+        let others = self.others.as_ref()?;
         let calls = calls.iter().map(|(_, call)| call);
         let newest =
             calls.filter(|call| call.key != self.call && others.have(call)).max_by_key(|call| call.key);
@@ -62,16 +87,16 @@ impl OpenQuestion {
 }
 
 /// The calls that a server had when it asked something.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct ConcurrentCalls {
-    server: usize,
+    server: CalledUpstream,
     /// The newest call at that time.
     newest: CallKey,
 }
 
 impl ConcurrentCalls {
-    fn have(self, call: &SessionCall) -> bool {
-        call.server == Some(self.server) && call.key <= self.newest
+    fn have(&self, call: &SessionCall) -> bool {
+        call.server.as_ref() == Some(&self.server) && call.key <= self.newest
     }
 }
 
@@ -107,18 +132,47 @@ impl ClientQuestions {
         newest: Option<CallKey>,
         effects: &mut impl SessionEffects,
     ) -> Result<(), &'static str> {
+        let others = call.server.clone().zip(newest);
+        let others = others.map(|(server, newest)| ConcurrentCalls { server, newest });
+        self.put(call, (question, format!("unhang-{question}")), asked, others, effects)
+    }
+
+    /// Asks a window on behalf of a server, beside the answer to this call. `is_of_several` says that the question may be about another
+    /// call of the window.
+    ///
+    /// # Errors
+    /// Fails with the reason why the window is not asked.
+    pub(super) fn ask_window(
+        &mut self,
+        call: &SessionCall,
+        question: QuestionKey,
+        asked: AskedParams<'_>,
+        is_of_several: bool,
+        effects: &mut impl SessionEffects,
+    ) -> Result<(), &'static str> {
+        self.put(call, (question, window_question_id(question, is_of_several)), asked, None, effects)
+    }
+
+    fn put(
+        &mut self,
+        call: &SessionCall,
+        (question, name): (QuestionKey, String),
+        asked: AskedParams<'_>,
+        others: Option<ConcurrentCalls>,
+        effects: &mut impl SessionEffects,
+    ) -> Result<(), &'static str> {
         let route = call.route;
         if !effects.takes_more(route.stream) {
             return Err("the client that made the call accepts only the answer");
         }
-        let name = format!("unhang-{question}");
         let members = members(asked, Era::Legacy, &name);
         let id = Id::Text(name.into());
         let line = format!(r#"{{"jsonrpc":"2.0","id":{},{members}}}"#, id.to_json());
         let known = CAPABILITIES.iter().find(|(method, _)| *method == asked.0);
         let method = known.map_or("a question", |(method, _)| method);
-        let others = call.server.zip(newest).map(|(server, newest)| ConcurrentCalls { server, newest });
-        self.open.insert(id, OpenQuestion { question, method, call: call.key, route, others });
+        // Only a window makes a request that stands alone and is asked beside it.
+        let is_of_window = call.revision.is_stateless();
+        self.open.insert(id, OpenQuestion { question, method, call: call.key, route, others, is_of_window });
         effects.to_client(LineTarget::Beside(route.stream), Class::Kept, &one_line(line.as_bytes()));
         Ok(())
     }
@@ -132,7 +186,7 @@ impl ClientQuestions {
     pub(super) fn about(&self, call: &SessionCall) -> Option<&'static str> {
         let mut open = self.open.values();
         let about = |open: &&OpenQuestion| {
-            open.call == call.key || open.others.is_some_and(|others| others.have(call))
+            open.call == call.key || open.others.as_ref().is_some_and(|others| others.have(call))
         };
         open.find(about).map(|open| open.method)
     }
@@ -181,14 +235,39 @@ impl ClientQuestions {
             self.open.iter().filter(|(_, open)| open.call == call).map(|(id, _)| id.clone()).collect();
         for id in of_call {
             let Some(open) = self.open.remove(&id) else { continue };
+            if open.is_of_window {
+                actions.push_back(SessionAction::Leave(open.question));
+                continue;
+            }
             if let Some((call, route)) = open.another(calls) {
                 self.open.insert(id, OpenQuestion { call, route, ..open });
                 continue;
             }
-            let why = (FaultKind::Cancelled.code(), "the call of this question has ended".to_owned());
-            actions.push_back(SessionAction::Reply { question: open.question, replied: Err(why) });
-            let line = compose::cancelled(&id, "the call of this question has ended");
-            effects.to_client(LineTarget::Beside(open.route.stream), Class::Kept, &line);
+            open.decline(&id, "the call of this question has ended", actions, effects);
+        }
+    }
+
+    /// Declines all questions that are put to a window.
+    pub(super) fn decline_windows(
+        &mut self,
+        why: &str,
+        actions: &mut VecDeque<SessionAction>,
+        effects: &mut impl SessionEffects,
+    ) {
+        for (id, open) in self.open.extract_if(|_, open| open.is_of_window) {
+            open.decline(&id, why, actions, effects);
+        }
+    }
+
+    /// Forgets a question that was answered elsewhere.
+    pub(super) fn answered_elsewhere(&mut self, question: QuestionKey) {
+        self.open.retain(|_, open| open.question != question);
+    }
+
+    /// Withdraws from the client a question that its server does not need answered any more.
+    pub(super) fn withdraw(&mut self, question: QuestionKey, effects: &mut impl SessionEffects) {
+        for (id, open) in self.open.extract_if(|_, open| open.question == question) {
+            open.withdraw(&id, "the server no longer needs the answer", effects);
         }
     }
 }

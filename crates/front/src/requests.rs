@@ -28,7 +28,7 @@ use super::{
     owners::{NotAsked, RequestSubject, UnroutedRequest, is_of_nobody_yet, list_to_refresh, subject},
     parked_calls::{NotResumed, Resumed, own_state},
     promotion::PromotionReply,
-    session_calls::{Awaited, SessionCall},
+    session_calls::{Awaited, CalledUpstream, SessionCall},
     subscriptions::{Filter, SUBSCRIBE, UNSUBSCRIBE, not_listening, resource},
     tasks::TaskAsked,
     time::heartbeat,
@@ -377,7 +377,8 @@ impl McpSession {
         let mut call = SessionCall::new((key, awaited), (revision, request.route), self.now, terms.limit);
         (call.promotion, call.heartbeat, call.clock) = (terms.promotion, heartbeat, terms.clock);
         call.server_outlasts_client = terms.asked_limit > terms.limit;
-        call.server = Some(asked.server);
+        let behind = self.session_catalog.servers().and_then(|known| known.behind(&asked));
+        call.server = Some(CalledUpstream { index: asked.server, behind: behind.map(Into::into) });
         self.calls.begin(&request.id, call);
         self.actions.push_back(SessionAction::Ask { key, asked, may_be_a_job, joining });
     }

@@ -62,8 +62,8 @@ pub(super) struct Introduced {
 pub(super) struct SessionCall {
     pub key: CallKey,
     pub awaited: Awaited,
-    /// The index of the server that has it.
-    pub server: Option<usize>,
+    /// The server that has it.
+    pub server: Option<CalledUpstream>,
     pub revision: Revision,
     pub since: Duration,
     pub limit: Duration,
@@ -108,6 +108,15 @@ impl SessionCall {
             shows_views: false,
         }
     }
+}
+
+/// The server that has a call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct CalledUpstream {
+    /// The index of the server.
+    pub index: usize,
+    /// The server behind that one which has the tool, if that one is the leading window.
+    pub behind: Option<Box<str>>,
 }
 
 impl Awaited {

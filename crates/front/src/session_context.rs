@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use super::{jobs::SessionJobs, tally::FrontTally};
+use super::{jobs::SessionJobs, tally::FrontTally, window_questions::WindowQuestions};
 use unhang_core::telemetry::Telemetry;
 use unhang_gateway::{FairnessKey, MayRead, Servers};
 use unhang_tools::{Toolbox, service::Caller};
@@ -17,8 +17,8 @@ pub(super) struct SessionContext {
     pub servers: Option<Servers>,
     /// The jobs, if there are any.
     pub jobs: Option<SessionJobs>,
-    /// Whether the clients are windows, which make jobs of calls themselves.
-    are_windows: bool,
+    /// The questions to windows, if the clients are windows, which make jobs of calls themselves.
+    pub window_questions: Option<Arc<WindowQuestions>>,
     /// The owner of the jobs that begin here.
     pub caller: Caller,
     pub instructions: Option<Arc<str>>,
@@ -41,7 +41,7 @@ impl SessionContext {
             toolbox,
             servers,
             jobs: None,
-            are_windows: false,
+            window_questions: None,
             caller: Caller::owner(),
             instructions,
             tally,
@@ -68,11 +68,11 @@ impl SessionContext {
 
     /// Marks the clients as windows.
     pub(super) fn of_windows(self) -> SessionContext {
-        SessionContext { are_windows: true, ..self }
+        SessionContext { window_questions: Some(Arc::default()), ..self }
     }
 
     pub(super) fn are_windows(&self) -> bool {
-        self.are_windows
+        self.window_questions.is_some()
     }
 
     /// Sets the caller.

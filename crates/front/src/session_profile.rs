@@ -37,6 +37,8 @@ pub(super) struct SessionProfile {
     log_from: Option<Level>,
     /// How long the window that asks waits for the answer to a call, if it has said so.
     pub(super) window_limit: Option<CallLimit>,
+    /// The client is a window whose own client gets questions as requests of their own.
+    pub(super) is_asked_beside: bool,
     /// The `Mcp-Param-*` headers of the newest message, if they have to be compared with its arguments.
     pub(super) param_headers: Option<Arc<ReceivedParamHeaders>>,
 }

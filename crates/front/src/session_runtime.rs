@@ -13,6 +13,7 @@ use rustix::rand::{GetRandomFlags, getrandom};
 use serde_json::value::RawValue;
 use tokio::{
     sync::{mpsc, oneshot, watch},
+    task::JoinSet,
     time::Instant,
 };
 use unhang_bridge::Era;
@@ -29,6 +30,7 @@ use super::{
     session_watches::SessionWatches,
     tally::{CountedCall, FrontTally},
     tasks::{TaskAsked, TaskTold},
+    window_questions::{CarriedQuestion, WindowQuestions},
 };
 use unhang_background::{Promoted, RunningCall};
 use unhang_core::limits::Limits;
@@ -62,6 +64,8 @@ pub(super) enum SessionEvent {
     Ended(FinishedTask),
     Told(CallKey, Box<RawValue>),
     Said(CallKey, SideMessage),
+    /// Nobody needs the answer to this question any more.
+    QuestionOver(QuestionKey),
     /// A task that the client follows has changed.
     Followed(CallKey, Box<TaskTold>),
     /// The knowledge about the servers has changed.
@@ -100,10 +104,40 @@ pub(super) struct SessionRuntime {
     /// Changes of tasks that the client follows, on the same way.
     follow: TaskNewsSender,
     followed: mpsc::Receiver<(CallKey, Box<TaskTold>)>,
-    /// The servers' tasks that wait for replies to their questions.
-    replies: HashMap<QuestionKey, oneshot::Sender<Replied>>,
+    /// The ways of replies to the questions that servers have asked.
+    replies: HashMap<QuestionKey, ReplyWay>,
+    /// The waits for the ends of these questions.
+    open_questions: JoinSet<QuestionKey>,
     next_question: QuestionKey,
+    /// The questions to windows, if the clients are windows.
+    window_questions: Option<Arc<WindowQuestions>>,
     calls: CallTasks,
+}
+
+/// The way of a reply to the party that has asked.
+enum ReplyWay {
+    /// The reply is a message of this session.
+    Here(oneshot::Sender<Replied>),
+    /// The reply is a post of a window, which names the question.
+    OfWindow(CarriedQuestion),
+}
+
+impl ReplyWay {
+    /// Returns whether no reply has come.
+    fn is_open(&self) -> bool {
+        match self {
+            Self::Here(_) => true,
+            Self::OfWindow(carried) => carried.is_open(),
+        }
+    }
+
+    fn reply(self, replied: Replied) {
+        match self {
+            // The server may have gone meanwhile.
+            Self::Here(reply) => drop(reply.send(replied)),
+            Self::OfWindow(carried) => carried.reply(replied),
+        }
+    }
 }
 
 impl SessionRuntime {
@@ -161,7 +195,9 @@ impl SessionRuntime {
             follow,
             followed,
             replies: HashMap::new(),
+            open_questions: JoinSet::new(),
             next_question: 0,
+            window_questions: context.window_questions.clone(),
             calls: CallTasks::default(),
         }
     }
@@ -179,7 +215,9 @@ impl SessionRuntime {
     /// Notes the window's session that a request belongs to. Ignores it unless the clients are windows.
     pub(super) fn of_window(mut self, window: Option<OfWindow>) -> SessionRuntime {
         let window = window.filter(|_| self.mcp_session.jobs.are_of_windows);
-        self.mcp_session.client.window_limit = window.and_then(|window| window.limit);
+        let client = &mut self.mcp_session.client;
+        client.window_limit = window.and_then(|window| window.limit);
+        client.is_asked_beside = window.is_some_and(|window| window.session.is_asked_beside);
         SessionRuntime { window: window.map(|window| window.session), ..self }
     }
 
@@ -233,11 +271,11 @@ impl SessionRuntime {
                 }
                 SessionAction::Unwatch(resource) => self.watches.end(&resource),
                 SessionAction::Reply { question, replied } => {
-                    if let Some(reply) = self.replies.remove(&question) {
-                        // The server may have gone meanwhile.
-                        let _gone = reply.send(replied);
+                    if let Some(way) = self.replies.remove(&question) {
+                        way.reply(replied);
                     }
                 }
+                SessionAction::Leave(question) => drop(self.replies.remove(&question)),
                 SessionAction::Promote { key, name, elapsed } => {
                     self.calls.promote(key, PromotionOrder { name, elapsed });
                 }
@@ -336,6 +374,9 @@ impl SessionRuntime {
             Some((key, params)) = self.told.recv() => SessionEvent::Told(key, params),
             Some((key, aside)) = self.asides.recv() => SessionEvent::Said(key, aside),
             Some((key, told)) = self.followed.recv() => SessionEvent::Followed(key, told),
+            Some(Ok(question)) = self.open_questions.join_next(), if !self.open_questions.is_empty() => {
+                SessionEvent::QuestionOver(question)
+            }
             () = changed(&mut self.known) => SessionEvent::Known,
             () = changed(&mut self.tools) => SessionEvent::Tools,
             updated = self.watches.next() => SessionEvent::Updated(updated),
@@ -349,6 +390,14 @@ impl SessionRuntime {
             SessionEvent::Ended(ended) => self.call_ended(ended, effects),
             SessionEvent::Told(key, params) => self.mcp_session.progressed(now, key, &params, effects),
             SessionEvent::Said(call, aside) => self.said(call, aside, effects),
+            SessionEvent::QuestionOver(question) => {
+                let is_open = self.replies.remove(&question).is_some_and(|way| way.is_open());
+                match is_open {
+                    true => self.mcp_session.question_withdrawn(now, question, effects),
+                    // The reply was not a message of this session.
+                    false => self.mcp_session.questions.answered_elsewhere(question),
+                }
+            }
             SessionEvent::Followed(key, told) => self.mcp_session.task_changed(now, key, &told, effects),
             SessionEvent::Updated(ResourceUpdate { server, uri }) => {
                 self.mcp_session.updated(now, &(server, uri), effects);
@@ -409,17 +458,32 @@ impl SessionRuntime {
         match aside {
             SideMessage::Logged(params) => self.mcp_session.logged(now, call, &params, effects),
             SideMessage::TaskBegun => self.mcp_session.task_begun(now, call, effects),
-            SideMessage::Asked(OpenServerQuestion { method, params, is_of_several, reply }) => {
-                self.next_question += 1;
-                let question = self.next_question;
-                self.replies.insert(question, reply);
-                let about = match is_of_several {
-                    true => QuestionSubject::OneOfSeveral(call),
-                    false => QuestionSubject::Call(call),
-                };
-                self.mcp_session.asked(now, about, question, (&method, params.as_deref()), effects);
-            }
+            SideMessage::Asked(question) => self.asked(call, question, effects),
         }
+    }
+
+    fn asked(&mut self, call: CallKey, asked: OpenServerQuestion, effects: &mut impl SessionEffects) {
+        let OpenServerQuestion { key, method, params, is_of_several, reply, mut over } = asked;
+        let windows = self.window_questions.as_ref();
+        let windows = windows.filter(|_| self.mcp_session.client.is_asked_beside);
+        let (question, way) = match windows {
+            // The window knows the question by its key, beside whichever call it is put.
+            Some(windows) => (key, ReplyWay::OfWindow(windows.carry(key, reply))),
+            None => {
+                self.next_question += 1;
+                (self.next_question, ReplyWay::Here(reply))
+            }
+        };
+        self.replies.insert(question, way);
+        self.open_questions.spawn(async move {
+            over.wait().await;
+            question
+        });
+        let about = match is_of_several {
+            true => QuestionSubject::OneOfSeveral(call),
+            false => QuestionSubject::Call(call),
+        };
+        self.mcp_session.asked(self.now(), about, question, (&method, params.as_deref()), effects);
     }
 
     fn call_ended(&mut self, finished: FinishedTask, effects: &mut impl SessionEffects) {

@@ -9,8 +9,8 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use super::{
-    RequestTimeouts, backend::Backend, list_announcements::KnownAnnouncements, lists::ListSnapshot,
-    roster::Roster,
+    RequestTimeouts, ServerRequest, backend::Backend, list_announcements::KnownAnnouncements,
+    lists::ListSnapshot, roster::Roster,
 };
 use crate::route::{
     catalog::{Catalog, CatalogSource},
@@ -60,6 +60,12 @@ impl KnownServers {
     #[must_use]
     pub fn tool(&self, name: &str) -> Option<Owner> {
         self.catalog.tool(name).or_else(|| self.unlisted(name))
+    }
+
+    /// Returns the server behind the leading window that has the tool of this request; `None` for every other request.
+    #[must_use]
+    pub fn behind(&self, asked: &ServerRequest) -> Option<&str> {
+        self.catalog.behind(asked.server, asked.tool.as_deref()?)
     }
 
     /// Returns the owner of a prompt, by the same rules as [`tool`](Self::tool).

@@ -1,6 +1,7 @@
 //! The messages and questions of a server beside its answer to a request, for a caller that made the request for somebody else.
 
 use std::{
+    convert::Infallible,
     hash::{BuildHasher, Hash, RandomState},
     sync::LazyLock,
 };
@@ -9,6 +10,7 @@ use serde_json::value::RawValue;
 use tokio::sync::{mpsc, oneshot};
 
 use unhang_core::fault::FaultKind;
+use unhang_wire::Id;
 
 /// Tells one session of a client from every other, even of other processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -18,8 +20,7 @@ impl SessionKey {
     /// Draws the key of a session that begins now.
     #[must_use]
     pub fn drawn() -> Self {
-        // The keys of `RandomState` are drawn anew each time, first from the system's random source.
-        Self(RandomState::new().hash_one(()))
+        Self(drawn())
     }
 
     /// Returns the key of a caller without a session, which is the same for each of its requests to this process.
@@ -90,9 +91,11 @@ pub(crate) type SideMessageSender = mpsc::Sender<SideMessage>;
 /// The most questions and logs about one call that may be on their way.
 pub const ASIDES: usize = 64;
 
-/// A question that waits for its answer. Dropping it declines it.
+/// A question that waits for its answer. Dropping it leaves it to another call of the same session, or declines it.
 #[derive(Debug)]
 pub struct OpenServerQuestion {
+    /// A random number that tells the question from every other, even of other processes. A question that moves to another call keeps it.
+    pub key: u64,
     /// The question's method.
     pub method: String,
     /// The question's params.
@@ -101,30 +104,107 @@ pub struct OpenServerQuestion {
     pub is_of_several: bool,
     /// Takes the answer.
     pub reply: oneshot::Sender<Replied>,
+    /// Tells when nobody needs the answer any more.
+    pub over: QuestionOver,
 }
 
-/// Asks the caller that made a request, and returns its reply, or the error if nobody waits for the request any more. Cancel-safe.
-pub async fn ask(asides: &SideMessageSender, method: String, params: Option<Box<RawValue>>) -> Replied {
-    ask_one(asides, method, params, false).await
+/// Waits until nobody needs the answer to a question any more: it has come, or the question was withdrawn.
+#[derive(Debug)]
+pub struct QuestionOver(oneshot::Receiver<Infallible>);
+
+impl QuestionOver {
+    /// Waits for that. Cancel-safe.
+    pub async fn wait(&mut self) {
+        // Nothing is ever sent: the other end is dropped.
+        let _over = (&mut self.0).await;
+    }
 }
 
-/// Asks as [`ask`] does. `is_of_several` says that the question may be about another request of the same session. Cancel-safe.
-pub(crate) async fn ask_one(
-    asides: &SideMessageSender,
-    method: String,
-    params: Option<Box<RawValue>>,
-    is_of_several: bool,
-) -> Replied {
-    let (reply, replied) = oneshot::channel();
-    let nobody = || {
-        (
-            FaultKind::MethodNotFound.code(),
-            format!("`{method}` is declined: the caller no longer waits for the request"),
-        )
+/// The answer to a question, for the party that asks. Dropping it withdraws the question.
+#[derive(Debug)]
+pub struct AwaitedReply {
+    replied: oneshot::Receiver<Replied>,
+    _open: oneshot::Sender<Infallible>,
+}
+
+impl AwaitedReply {
+    /// Waits for the answer; `None` if the question was dropped.
+    pub async fn reply(self) -> Option<Replied> {
+        self.replied.await.ok()
+    }
+}
+
+impl OpenServerQuestion {
+    /// Makes a question about one call.
+    #[must_use]
+    pub fn about_one(method: String, params: Option<Box<RawValue>>) -> (Self, AwaitedReply) {
+        Self::new(drawn(), (method, params), false)
+    }
+
+    fn new(
+        key: u64,
+        (method, params): (String, Option<Box<RawValue>>),
+        is_of_several: bool,
+    ) -> (Self, AwaitedReply) {
+        let ((reply, replied), (open, over)) = (oneshot::channel(), oneshot::channel());
+        let over = QuestionOver(over);
+        (Self { key, method, params, is_of_several, reply, over }, AwaitedReply { replied, _open: open })
+    }
+}
+
+/// The beginning of the id of a question that the leading window puts to another window.
+const WINDOW_QUESTION: &str = "unhang-question-";
+
+/// The mark of a question that may be about another call of the same session.
+const OF_SEVERAL: &str = ";several";
+
+/// Writes the id with which the leading window puts a question to another window.
+pub fn window_question_id(key: u64, is_of_several: bool) -> String {
+    let of_several = if is_of_several { OF_SEVERAL } else { "" };
+    format!("{WINDOW_QUESTION}{key:016x}{of_several}")
+}
+
+/// Reads the key of a question from such an id, and whether the question may be about another call. Returns `None` for other ids.
+pub fn read_window_question_id(id: &Id) -> Option<(u64, bool)> {
+    let Id::Text(text) = id else { return None };
+    let rest = text.strip_prefix(WINDOW_QUESTION)?;
+    let (key, is_of_several) = match rest.strip_suffix(OF_SEVERAL) {
+        Some(key) => (key, true),
+        None => (rest, false),
     };
-    let question = OpenServerQuestion { method: method.clone(), params, is_of_several, reply };
-    asides.send(SideMessage::Asked(question)).await.map_err(|_| nobody())?;
-    replied.await.unwrap_or_else(|_| Err(nobody()))
+    Some((u64::from_str_radix(key, 16).ok()?, is_of_several))
+}
+
+/// Asks the caller that made a request, and returns its reply, or the error if nobody waits for the request any more. Dropping the future
+/// withdraws the question. Cancel-safe.
+pub async fn ask(asides: &SideMessageSender, method: String, params: Option<Box<RawValue>>) -> Replied {
+    let left = left_by_caller(&method);
+    put(asides, drawn(), (method, params), false).await.unwrap_or(Err(left))
+}
+
+/// Puts the question of this key beside a call, as [`ask`] does. `is_of_several` says that the question may be about another call of the
+/// same session. Returns `None` if nobody waits for the call any more. Cancel-safe.
+pub(crate) async fn put(
+    asides: &SideMessageSender,
+    key: u64,
+    asked: (String, Option<Box<RawValue>>),
+    is_of_several: bool,
+) -> Option<Replied> {
+    let (question, awaited) = OpenServerQuestion::new(key, asked, is_of_several);
+    asides.send(SideMessage::Asked(question)).await.ok()?;
+    awaited.reply().await
+}
+
+/// The refusal of a question about a call that nobody waits for any more.
+pub(crate) fn left_by_caller(method: &str) -> (i32, String) {
+    let why = format!("`{method}` is declined: the caller no longer waits for the request");
+    (FaultKind::MethodNotFound.code(), why)
+}
+
+/// Draws a number that is the same nowhere else.
+pub(crate) fn drawn() -> u64 {
+    // The keys of `RandomState` are drawn anew each time, first from the system's random source.
+    RandomState::new().hash_one(())
 }
 
 #[cfg(test)]
@@ -138,5 +218,17 @@ mod tests {
             assert_eq!(OfSession::read(&session.told()), Some(session));
         }
         assert_eq!(OfSession::read("window"), None);
+    }
+
+    #[test]
+    fn the_id_of_a_question_between_windows_says_which_question_it_is() {
+        for is_of_several in [true, false] {
+            let key = drawn();
+            let id = Id::Text(window_question_id(key, is_of_several).into());
+            assert_eq!(read_window_question_id(&id), Some((key, is_of_several)));
+        }
+        for other in [Id::Integer(7), Id::Text("unhang-7".into()), Id::Text("unhang-question-x".into())] {
+            assert_eq!(read_window_question_id(&other), None);
+        }
     }
 }

@@ -205,7 +205,9 @@ impl UpstreamSession {
         match event {
             UpstreamEvent::Command(command) => self.command(command, waiting),
             UpstreamEvent::Withdrawn => self.withdraw(),
-            UpstreamEvent::Answered(answered) => self.questions.reply(answered, &mut self.out),
+            UpstreamEvent::Answered(answered) => {
+                self.questions.reply(answered, &self.request_table, &mut self.out);
+            }
             UpstreamEvent::Time => self.tick(),
         }
     }
@@ -523,7 +525,7 @@ impl UpstreamSession {
     }
 
     fn question(&mut self, request: Option<&Id>, (id, method, params): (Id, &str, Option<Box<RawValue>>)) {
-        if self.is_stateless() && self.is_remote {
+        if self.is_stateless() && self.is_remote && !self.questions.is_of_leader {
             return self.cannot_be_asked(request, method);
         }
         let (is_stateless, now) = (self.is_stateless(), self.now());
@@ -559,6 +561,11 @@ impl UpstreamSession {
     /// Limits the number of replies that may wait, for a transport on which each costs more than its bytes.
     pub(crate) fn bound_replies(&mut self, most: usize) {
         self.questions.budget.bound(most);
+    }
+
+    /// Notes that the server is the leading window, which asks beside its answers.
+    pub(crate) fn asks_for_windows(&mut self) {
+        self.questions.is_of_leader = true;
     }
 
     /// Takes the next thing to send, if any.

@@ -359,6 +359,21 @@ async fn input_that_never_comes_is_waited_for_no_longer_than_the_request() {
 }
 
 #[tokio::test]
+async fn an_older_server_behind_another_unhang_asks_as_often_as_it_likes() {
+    let sandbox = Sandbox::new();
+    let wants = r#"'"result":{"resultType":"input_required","inputRequests":{"q":{"method":"elicitation/create","params":{}}},"requestState":"unhang.s.1"}'"#;
+    let result = r#"'"result":{"resultType":"complete","content":[{"type":"text","text":"asked"}]}'"#;
+    let often = "n=$((n+1)); if [ $n -le 30 ]";
+    let cases = format!("*tools/call*) {often}; then say {wants}; else say {result}; fi;;");
+    let listener = Arc::new(AnsweringListener(Mutex::default()));
+    let client = Client::start(ClientSpec { listener: listener.clone(), ..stateless(&sandbox, &cases) });
+    let result = client.call_tool("x", Map::new(), &RequestOptions::default()).await.expect("a result");
+    let questions = listener.0.lock().expect("not poisoned").len();
+    assert_eq!((text(&result).as_str(), questions), ("asked", 30));
+    client.dispose().await;
+}
+
+#[tokio::test]
 async fn what_has_no_end_is_ended() {
     let sandbox = Sandbox::new();
     let wants = r#"say '"result":{"resultType":"input_required","requestState":"S"}'"#;

@@ -31,6 +31,7 @@ mod example_digester;
 mod file_limit;
 mod floods;
 mod following;
+mod following_asked;
 mod gateway;
 mod gateway_access;
 mod gateway_announcements;

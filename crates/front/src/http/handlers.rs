@@ -33,7 +33,7 @@ use super::{
     shown,
     stream::parse_id,
 };
-use crate::{effects::ErrorAnswer, session_runtime::OfWindow};
+use crate::{effects::ErrorAnswer, session_runtime::OfWindow, window_questions::read_reply};
 use unhang_core::{
     config::{RETRY_MOST, ROOM_PATIENCE},
     fault::{Evidence, Fault, FaultKind},
@@ -132,6 +132,12 @@ pub(super) async fn posted(
         Ok(body) => body,
         Err(refusal) => return *refusal,
     };
+    if let Some(questions) = &http_state.context.window_questions
+        && let Some((question, replied)) = read_reply(&body.bytes)
+    {
+        questions.replied(question, replied).await;
+        return StatusCode::ACCEPTED.into_response();
+    }
     let AskedPost { kind, wants_progress } = asked(&headers, &body.bytes);
     let (form, trace, window) = (takes.form(wants_progress), trace(&headers), window(&headers));
     // In a session there are no such headers. Between windows nobody reads them.

@@ -209,6 +209,7 @@ proptest! {
                     SessionAction::ClientSpeaks { .. } => unreachable!("it is left out"),
                     SessionAction::Watch { .. } | SessionAction::Refresh { .. } | SessionAction::Unwatch(_) | SessionAction::Log(_) => {}
                     SessionAction::Task { .. } | SessionAction::FollowTask { .. } => unreachable!("nobody asks for one"),
+                    SessionAction::Leave(_) => unreachable!("only a question to a window is left"),
                     // Of some a job is made in time, of some it is not.
                     SessionAction::Promote { key, .. } if key % 2 == 0 => {
                         let report = job_report();

@@ -10,7 +10,10 @@ use super::{
 };
 use unhang_core::fault::FaultKind;
 use unhang_gateway::KnownServers;
-use unhang_upstream::client::{Error, Failure, ServerError};
+use unhang_upstream::{
+    client::{Error, Failure, ServerError},
+    question::window_question_id,
+};
 
 /// A call of a server's tool in flight, of a client that can be asked for input.
 fn calling() -> (TestSession, CallKey) {
@@ -460,4 +463,90 @@ fn f_54_a_question_that_outlives_its_call_ends_on_the_stream_of_another() {
     front.says(r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}"#);
     assert_eq!(front.received()[0]["method"], "notifications/cancelled");
     assert_eq!(front.effects.targets.last(), Some(&LineTarget::Beside(ONLY_STREAM)), "the call's stream");
+}
+
+/// A call of a window whose client is asked beside its calls, and that this window has put a question beside.
+fn asked_window(about: fn(CallKey) -> QuestionSubject) -> (TestSession, CallKey) {
+    let mut front = TestSession::new(Limits::default());
+    front.mcp_session = front.mcp_session.with_servers(known(&[TOOL], true));
+    front.mcp_session.set_state_secret("secret".to_owned());
+    front.mcp_session.client.is_asked_beside = true;
+    front.says(&modern(1, "{}", ""));
+    let key = match &front.actions()[..] {
+        [SessionAction::Ask { key, .. }] => *key,
+        other => panic!("{other:?}"),
+    };
+    let asked = ("elicitation/create", None);
+    front.mcp_session.asked(front.now, about(key), 5, asked, &mut front.effects);
+    (front, key)
+}
+
+#[test]
+fn a_window_is_asked_beside_its_call_under_the_key_of_the_question() {
+    for (about, is_of_several) in [
+        (QuestionSubject::Call as fn(CallKey) -> QuestionSubject, false),
+        (QuestionSubject::OneOfSeveral, true),
+    ] {
+        let (mut front, _) = asked_window(about);
+        let asked = front.received().remove(0);
+        assert_eq!(asked["id"], window_question_id(5, is_of_several), "{asked}");
+        assert_eq!(asked["method"], "elicitation/create");
+        assert!(!front.mcp_session.has_parked(), "its call goes on");
+    }
+}
+
+#[test]
+fn a_question_to_a_window_is_left_with_its_call_and_declined_when_unhang_ends() {
+    let (mut front, key) = asked_window(QuestionSubject::OneOfSeveral);
+    front.received();
+    let answer = answered(Era::Legacy, Ok(raw("{}")));
+    front.mcp_session.answered(front.now, key, &answer, &mut front.effects);
+    assert_eq!(front.actions(), [SessionAction::Leave(5)]);
+    let received = front.received();
+    assert!(received.len() == 1 && received[0]["id"] == 1, "the window goes on asking: {received:?}");
+
+    let (mut front, key) = asked_window(QuestionSubject::OneOfSeveral);
+    front.received();
+    front.mcp_session.drain(front.now, "of a test", &mut front.effects);
+    let (question, replied) = reply(&mut front);
+    assert!(question == 5 && replied.is_err_and(|(_, why)| why.contains("unhang is ending")));
+    assert_eq!(front.received()[0]["params"]["requestId"], window_question_id(5, true));
+    let asked = ("elicitation/create", None);
+    let about = QuestionSubject::OneOfSeveral(key);
+    front.mcp_session.asked(front.now, about, 6, asked, &mut front.effects);
+    assert_eq!((reply(&mut front).0, front.received().len()), (6, 0), "nobody is asked any more");
+}
+
+#[test]
+fn a_question_that_its_server_withdraws_is_withdrawn_from_the_client() {
+    let (mut front, key) = calling();
+    for question in [5, 6] {
+        asks(&mut front, key, question, "elicitation/create", None);
+    }
+    front.received();
+    front.mcp_session.question_withdrawn(front.now, 5, &mut front.effects);
+    let withdrawn = front.received();
+    assert_eq!(withdrawn.len(), 1, "{withdrawn:?}");
+    assert_eq!(withdrawn[0]["method"], "notifications/cancelled");
+    assert_eq!(withdrawn[0]["params"]["requestId"], "unhang-5");
+    front.says(r#"{"jsonrpc":"2.0","id":"unhang-5","result":{}}"#);
+    assert!(front.actions().is_empty(), "nobody waits for it");
+    front.says(r#"{"jsonrpc":"2.0","id":"unhang-6","result":{}}"#);
+    assert_eq!(reply(&mut front).0, 6);
+    front.mcp_session.question_withdrawn(front.now, 6, &mut front.effects);
+    assert!(front.received().is_empty(), "it has been answered");
+}
+
+#[test]
+fn a_client_that_comes_back_with_an_answer_to_a_withdrawn_question_goes_on_with_its_call() {
+    let (mut front, _, _, state) = parked();
+    front.mcp_session.question_withdrawn(front.now, 5, &mut front.effects);
+    front.says(&modern(2, "{}", &with(&state, r#"{"question-5":{}}"#)));
+    assert!(front.actions().is_empty() && front.received().is_empty(), "its call goes on");
+    assert!(!front.mcp_session.has_parked());
+    // It is not asked once more either.
+    let (mut front, _, _, state) = parked();
+    front.mcp_session.question_withdrawn(front.now, 5, &mut front.effects);
+    front.says(&modern(2, "{}", &with(&state, "{}")));
+    assert!(front.received().is_empty() && !front.mcp_session.has_parked());
 }

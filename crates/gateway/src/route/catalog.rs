@@ -113,6 +113,8 @@ pub struct Catalog {
     has_tools_for_views_alone: bool,
     /// Some server has views, so that results may name some.
     has_views: bool,
+    /// The owners of the tools of other gateways, by the indexes of those.
+    owners: BTreeMap<usize, Owners>,
     extensions: Extensions,
     lists: [CachedList; 5],
     /// The headers that tools want beside their arguments, by the public names of those tools.
@@ -159,6 +161,11 @@ impl Catalog {
             has_tools_for_views_alone: views.iter().any(|views| views.has_tools_for_views_alone),
             has_views: sources.iter().any(|source| source.offered.extensions.contains_key(apps::UI))
                 || views.iter().any(|views| !views.uris.is_empty()),
+            owners: sources
+                .iter()
+                .filter(|source| !source.offered.owners.is_empty())
+                .map(|source| (source.server_index, source.offered.owners.clone()))
+                .collect(),
             extensions: extensions::merged(sources.iter().map(|source| &source.offered.extensions)),
             lists: Default::default(),
             param_headers: HashMap::new(),
@@ -234,6 +241,11 @@ impl Catalog {
     #[must_use]
     pub fn param_headers(&self, public: &str) -> Option<&ParamHeaders> {
         self.param_headers.get(public)
+    }
+
+    /// Returns the server behind the gateway of this index that has a tool of this name there.
+    pub(crate) fn behind(&self, server: usize, tool: &str) -> Option<&str> {
+        self.owners.get(&server)?.get(tool).map(|(behind, _)| behind.as_str())
     }
 
     /// Returns the public names of all tools of servers.

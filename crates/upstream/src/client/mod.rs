@@ -263,7 +263,8 @@ impl Client {
         let since = manner.since.unwrap_or_else(Instant::now);
         let deadline = Deadline::after(limit.saturating_sub(since.elapsed()));
         let mut asked = Cow::Borrowed(params);
-        for _ in 0..INPUT_ROUNDS {
+        let mut rounds = 0;
+        while rounds < INPUT_ROUNDS {
             let result = self.attempt(&session, method, &asked, (since, limit), manner).await?;
             if matches!(manner.signed, RequestSignature::Already) {
                 return Ok(result);
@@ -271,12 +272,11 @@ impl Client {
             // Only a stateless server asks for the same request again.
             let input_requests =
                 session.revision.is_stateless().then(|| InputRequest::read(&result)).flatten();
-            let Some(InputRequest { input_requests, request_state }) = input_requests else {
-                return Ok(result);
-            };
-            // Only a gateway of unhang repeats the question for which a request came back.
-            let is_ours =
-                request_state.as_ref().and_then(Value::as_str).is_some_and(|state| state.starts_with(STATE));
+            let Some(input_request) = input_requests else { return Ok(result) };
+            let is_ours = input_request.is_of_unhang();
+            // An older server behind another unhang asks as often as it likes, as it does without one.
+            rounds += usize::from(!is_ours);
+            let InputRequest { input_requests, request_state } = input_request;
             let doubted = async {
                 match is_ours {
                     true => self.doubted.notified().await,
@@ -514,6 +514,11 @@ impl InputRequest {
             _ => Map::new(),
         };
         Some(Self { input_requests, request_state: members.remove("requestState") })
+    }
+
+    /// Returns whether the request comes from an unhang gateway. Only a gateway repeats the question for which a request came back.
+    fn is_of_unhang(&self) -> bool {
+        self.request_state.as_ref().and_then(Value::as_str).is_some_and(|state| state.starts_with(STATE))
     }
 }
 

@@ -110,6 +110,9 @@ pub(crate) async fn live(server: HttpServer, config: UpstreamConfig, mailbox: Ma
     let mut upstream_session = UpstreamSession::new(config, mailbox, unhang_proc::drain::Tail::new(0));
     upstream_session.is_remote = true;
     upstream_session.bound_replies(WORDS_WAITING);
+    if server.address.socket.is_some() {
+        upstream_session.asks_for_windows();
+    }
     let connection = match connection {
         Ok(connection) => connection,
         Err(error) => {

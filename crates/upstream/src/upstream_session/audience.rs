@@ -37,6 +37,8 @@ pub(super) enum Audience<'a> {
     One {
         asides: &'a SideMessageSender,
         is_of_several: bool,
+        /// The number of the call.
+        number: i64,
         /// The session, if it is asked beside its calls.
         session: Option<SessionKey>,
     },
@@ -84,7 +86,7 @@ impl AbandonedCalls {
         let Some(newest) = listening().max_by_key(|call| (call.waits, call.number)) else {
             return if self.is_empty(now) { Audience::Nobody } else { Audience::Several };
         };
-        let ListeningCall { asides, session, .. } = newest;
+        let ListeningCall { asides, session, number, .. } = newest;
         let is_of_several = listening().nth(1).is_some();
         let is_theirs = match session {
             Some(session) => self.are_all_of(now, session.key),
@@ -93,7 +95,9 @@ impl AbandonedCalls {
         let beside = session.filter(|session| session.is_asked_beside);
         let are_all_theirs = || beside.is_some() && listening().all(|call| call.session == beside);
         match is_theirs && (!is_of_several || are_all_theirs()) {
-            true => Audience::One { asides, is_of_several, session: beside.map(|session| session.key) },
+            true => {
+                Audience::One { asides, is_of_several, number, session: beside.map(|session| session.key) }
+            }
             false => Audience::Several,
         }
     }
@@ -127,6 +131,19 @@ impl AbandonedCalls {
         self.crowded_until <= now
             && self.calls.values().all(|(whose, until)| *until <= now || *whose == Some(session))
     }
+}
+
+/// Finds the call to which a question moves when the call of this number ends, beside which it was put. That is the next older call of the
+/// session whose caller waits. Newer calls may have come after the question.
+pub(super) fn older_call(
+    calls: &RequestTable<RequestOrigin>,
+    session: SessionKey,
+    number: i64,
+) -> Option<(i64, &SideMessageSender)> {
+    let is_of_session = |call: &ListeningCall<'_>| call.session.is_some_and(|of| of.key == session);
+    let older = calls.calls().filter_map(ListeningCall::of);
+    let older = older.filter(|call| call.waits && call.number < number && is_of_session(call));
+    older.max_by_key(|call| call.number).map(|call| (call.number, call.asides))
 }
 
 /// Reads the number in an id. Unhang's ids are numbers; some servers give them back as text. Returns `None` for other ids.

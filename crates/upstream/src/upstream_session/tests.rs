@@ -293,6 +293,52 @@ async fn f_54_what_may_be_about_several_calls_of_one_session_is_for_that_session
     assert_eq!(counted, [2, 0]);
 }
 
+/// Ends the calls beside which a question was put, from this one on, until the server has an answer.
+async fn left_by(
+    upstream_session: &mut UpstreamSession,
+    calls: &mut [(oneshot::Receiver<RequestOutcome>, mpsc::Receiver<SideMessage>)],
+) -> (Vec<u64>, Value) {
+    let mut keys = Vec::new();
+    let hearing = async {
+        for (answer, received) in calls.iter_mut().rev() {
+            match received.recv().await {
+                // The call ends, and with it the session of the window that carries the question.
+                Some(SideMessage::Asked(question)) => keys.push(question.key),
+                other => panic!("{other:?}"),
+            }
+            answer.close();
+        }
+    };
+    let (answer, ()) = tokio::join!(answer(upstream_session), hearing);
+    (keys, answer)
+}
+
+#[tokio::test]
+async fn f_54_a_question_that_is_left_with_its_call_moves_to_every_older_call_of_its_session() {
+    let (mut upstream_session, listener, _heard, _link) = talking(0);
+    let alice = SessionKey::drawn();
+    let mut calls = [(); 3].map(|()| ask_for(&mut upstream_session, alice, LONG));
+    says(&mut upstream_session, &json!({ "jsonrpc": "2.0", "id": 90, "method": QUESTION }));
+    // The server had none of these when it asked.
+    let [mut newer, mut his] =
+        [alice, SessionKey::drawn()].map(|session| ask_for(&mut upstream_session, session, LONG));
+    let (keys, declined) = left_by(&mut upstream_session, &mut calls).await;
+    assert!(keys.len() == 3 && keys.iter().all(|key| *key == keys[0]), "it is the same question: {keys:?}");
+    let why = declined["error"]["message"].as_str().unwrap_or_default();
+    assert!(why.contains("no longer waits"), "{declined}");
+    assert!([&mut newer, &mut his].into_iter().all(|(_, received)| received.try_recv().is_err()));
+    assert_eq!(listener.asks.load(Ordering::Relaxed), 1, "its time does not begin anew");
+}
+
+#[tokio::test]
+async fn f_54_a_question_about_one_call_ends_with_it_when_it_is_left() {
+    let (mut upstream_session, _listener, _heard, _link) = talking(0);
+    let mut calls = [ask_for(&mut upstream_session, SessionKey::drawn(), LONG)];
+    says(&mut upstream_session, &json!({ "jsonrpc": "2.0", "id": 90, "method": QUESTION }));
+    let (keys, declined) = left_by(&mut upstream_session, &mut calls).await;
+    assert!(keys.len() == 1 && declined["error"].is_object(), "{declined}");
+}
+
 #[tokio::test]
 async fn f_54_one_call_of_another_session_is_enough_for_nobody_to_be_asked() {
     let (mut upstream_session, _listener, _heard, _link) = talking(0);
@@ -456,4 +502,56 @@ async fn a_stateless_server_over_http_that_asks_in_a_call_fails_that_call_and_he
         other => panic!("{other:?}"),
     }
     assert!(stays.try_recv().is_err(), "the other call goes on");
+}
+
+/// A dialogue with the leading window, in which the calls 3 and 4 are in flight.
+fn led() -> (UpstreamSession, [mpsc::Receiver<SideMessage>; 2], impl Sized) {
+    let (mut upstream_session, _listener, _heard, link) = talking(0);
+    let discovered = json!({ "supportedVersions": ["2026-07-28"], "capabilities": {} });
+    upstream_session.is_remote = true;
+    upstream_session.asks_for_windows();
+    upstream_session.begin(HandshakeRequest::Discover);
+    says(&mut upstream_session, &json!({ "jsonrpc": "2.0", "id": 2, "result": discovered }));
+    let [(one, asked), (other, others)] =
+        [(); 2].map(|()| ask_for(&mut upstream_session, SessionKey::drawn(), LONG));
+    (upstream_session, [asked, others], (link, one, other))
+}
+
+#[tokio::test]
+async fn what_the_leading_window_asks_in_a_call_is_asked_once_though_it_moves_to_another_call() {
+    let (mut upstream_session, [mut asked, mut others], _kept) = led();
+    let id = question::window_question_id(7, true);
+    let asks = json!({ "jsonrpc": "2.0", "id": id, "method": QUESTION, "params": {} });
+    says_beside(&mut upstream_session, 3, &asks);
+    let replies = async {
+        match asked.recv().await {
+            Some(SideMessage::Asked(question)) => {
+                assert!(question.is_of_several && question.key == 7);
+                question.reply.send(Ok("{}".to_owned())).expect("it waits");
+            }
+            other => panic!("{other:?}"),
+        }
+    };
+    // It moves while it is open, and once more before its answer has come there.
+    says_beside(&mut upstream_session, 4, &asks);
+    let (answer, ()) = tokio::join!(answer(&mut upstream_session), replies);
+    assert_eq!((&answer["id"], &answer["result"]), (&json!(id), &json!({})));
+    says_beside(&mut upstream_session, 4, &asks);
+    tokio::task::yield_now().await;
+    assert!(others.try_recv().is_err() && asked.try_recv().is_err(), "its client is asked once");
+    assert!(upstream_session.questions.is_empty());
+}
+
+#[tokio::test]
+async fn what_the_leading_window_withdraws_is_over_for_its_caller() {
+    let (mut upstream_session, [mut asked, _], _kept) = led();
+    let id = question::window_question_id(7, false);
+    says_beside(&mut upstream_session, 3, &json!({ "jsonrpc": "2.0", "id": id, "method": QUESTION }));
+    let Some(SideMessage::Asked(mut question)) = asked.recv().await else { panic!("it is asked") };
+    assert!(!question.is_of_several);
+    let withdrawn = json!({ "requestId": id });
+    let withdrawn = json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": withdrawn });
+    says_beside(&mut upstream_session, 3, &withdrawn);
+    question.over.wait().await;
+    assert!(question.reply.is_closed());
 }

@@ -4,34 +4,87 @@
 //!
 //! - Every question that there is room for has one reply: an answer, or a refusal with its reason. A question that the server has withdrawn
 //!   has none.
+//! - A question that may be about several calls of a session stays open while the caller of one of them waits.
 //! - The number of open questions, and the memory for them, is bounded.
 
-use std::{collections::HashMap, future::ready, pin::Pin, sync::Arc, time::Duration};
+use std::{
+    collections::{HashMap, VecDeque},
+    future::ready,
+    pin::Pin,
+    sync::Arc,
+    time::Duration,
+};
 
 use serde_json::value::RawValue;
 use tokio::{
     task::{AbortHandle, JoinSet},
-    time::timeout,
+    time::{Instant, timeout},
 };
 use unhang_wire::{Id, compose};
 
 use super::{
-    audience::Audience,
+    RequestOrigin,
+    audience::{Audience, older_call},
     outbox::Outbox,
     reply_budget::{ReplyBudget, ReplyReservation},
 };
 use crate::{
     listener::ServerListener,
-    question::{self, Replied},
+    question::{self, Replied, SessionKey, SideMessageSender},
+    request_table::RequestTable,
 };
 use unhang_core::{fault::FaultKind, limits::Limits, units::in_words};
 
-/// A question of the server that has been answered.
-#[derive(Debug)]
+/// The answers to a leading window that are remembered. It may ask once more while an answer is on its way.
+const ANSWERED: usize = 64;
+
+/// A question of the server that has been answered, or that its audience has left.
 pub(crate) struct AnsweredQuestion {
     id: Id,
-    reply: Replied,
+    end: QuestionEnd,
     room: ReplyReservation,
+}
+
+/// The end of the wait for an answer.
+enum QuestionEnd {
+    Replied(Replied),
+    /// The call beside which it was put has ended, and nobody has answered.
+    Left(MovableQuestion),
+}
+
+/// The end of the wait, once it is there.
+type Ending = Pin<Box<dyn Future<Output = QuestionEnd> + Send>>;
+
+/// A question that is put beside a call of a session, and that moves to another call if that one ends.
+struct MovableQuestion {
+    key: u64,
+    method: String,
+    params: Option<Box<RawValue>>,
+    /// The session that is asked beside its calls; `None` if the question can only be about its call.
+    session: Option<SessionKey>,
+    /// The number of the call beside which it is put.
+    call: i64,
+    is_of_several: bool,
+    /// Gives the reason why the session has had enough time.
+    enough: Pin<Box<dyn Future<Output = String> + Send>>,
+    since: Instant,
+}
+
+impl MovableQuestion {
+    /// Puts the question beside its call. Waits for the answer, or until nobody waits for the call any more.
+    async fn put(mut self, asides: SideMessageSender) -> QuestionEnd {
+        let asked = (self.method.clone(), self.params.clone());
+        tokio::select! {
+            replied = question::put(&asides, self.key, asked, self.is_of_several) => match replied {
+                Some(replied) => QuestionEnd::Replied(replied),
+                None => QuestionEnd::Left(self),
+            },
+            why = &mut self.enough => {
+                let declined = format!("`{}` is declined: {why}", self.method);
+                QuestionEnd::Replied(Err((FaultKind::Cancelled.code(), declined)))
+            }
+        }
+    }
 }
 
 /// The questions of one server.
@@ -44,6 +97,11 @@ pub(super) struct UpstreamQuestions {
     open: JoinSet<AnsweredQuestion>,
     /// The tasks that answer the open questions.
     tasks: HashMap<Id, AbortHandle>,
+    /// The server is the leading window, which asks beside the answers of 2026-07-28, and asks the same question beside another call when
+    /// the first one has ended.
+    pub(super) is_of_leader: bool,
+    /// The newest answered questions of a leading window.
+    answered: VecDeque<Id>,
     pub(super) budget: ReplyBudget,
 }
 
@@ -55,6 +113,8 @@ impl UpstreamQuestions {
             reply_timeout: limits.call_timeout,
             open: JoinSet::new(),
             tasks: HashMap::new(),
+            is_of_leader: false,
+            answered: VecDeque::new(),
             budget: ReplyBudget::new(server, limits),
         }
     }
@@ -78,11 +138,15 @@ impl UpstreamQuestions {
         audience: impl FnOnce() -> Audience<'a>,
         out: &mut Outbox,
     ) {
+        if self.is_of_leader && (self.tasks.contains_key(&id) || self.answered.contains(&id)) {
+            // The question moves to another call, and is the same for its client.
+            return;
+        }
         let Some(mut room) = self.budget.reserve(&id) else { return };
         let bytes = params.as_ref().map_or(0, |params| params.get().len());
         if method == "ping" {
             out.reply(compose::answer(&id, "{}"), room);
-        } else if is_stateless {
+        } else if is_stateless && !self.is_of_leader {
             let text = format!(
                 "a server cannot send `{method}` to a client of revision 2026-07-28; answer with \
                  input_required"
@@ -96,67 +160,96 @@ impl UpstreamQuestions {
                 format!("{bytes} bytes are too many together with the questions that are still unanswered");
             out.refuse(&id, FaultKind::Overloaded.code(), &text, room);
         } else {
-            let asked = self.ask(method, params, &audience());
-            let reply_timeout = self.reply_timeout;
-            let key = id.clone();
-            let task = self.open.spawn(async move {
-                let late = |_| {
-                    Err((
-                        FaultKind::Deadline.code(),
-                        format!("the client did not answer within {}", in_words(reply_timeout)),
-                    ))
-                };
-                let reply = timeout(reply_timeout, asked).await.unwrap_or_else(late);
-                AnsweredQuestion { id, reply, room }
-            });
-            self.tasks.insert(key, task);
+            let asked = self.ask(&id, method, params, &audience());
+            self.open(id, asked, Instant::now(), room);
         }
     }
 
+    /// Waits for the end of a question that was put at `since`.
+    fn open(&mut self, id: Id, asked: Ending, since: Instant, room: ReplyReservation) {
+        let (key, reply_timeout) = (id.clone(), self.reply_timeout);
+        let task = self.open.spawn(async move {
+            let late = |_| {
+                let why = format!("the client did not answer within {}", in_words(reply_timeout));
+                QuestionEnd::Replied(Err((FaultKind::Deadline.code(), why)))
+            };
+            let left = reply_timeout.saturating_sub(since.elapsed());
+            let end = timeout(left, asked).await.unwrap_or_else(late);
+            AnsweredQuestion { id, end, room }
+        });
+        self.tasks.insert(key, task);
+    }
+
     /// Asks the session whose request a question is about, or the listener if no request is in flight.
-    fn ask(
-        &self,
-        method: &str,
-        params: Option<Box<RawValue>>,
-        audience: &Audience<'_>,
-    ) -> Pin<Box<dyn Future<Output = Replied> + Send>> {
+    fn ask(&self, id: &Id, method: &str, params: Option<Box<RawValue>>, audience: &Audience<'_>) -> Ending {
         let method = method.to_owned();
         match *audience {
             Audience::Nobody => {
                 let answer = self.listener.asked(method, params);
-                Box::pin(async move { answer.await.map(|result| result.to_string()) })
+                Box::pin(async move { QuestionEnd::Replied(answer.await.map(|result| result.to_string())) })
             }
             Audience::Call { asides } => {
                 let asides = asides.clone();
-                Box::pin(async move { question::ask(&asides, method, params).await })
-            }
-            Audience::One { asides, is_of_several, session } => {
-                let (asides, enough) = (asides.clone(), self.listener.asks(&method, session));
+                let named = question::read_window_question_id(id).filter(|_| self.is_of_leader);
+                let (key, is_of_several) = named.unwrap_or_else(|| (question::drawn(), false));
                 Box::pin(async move {
-                    let declined = (FaultKind::Cancelled.code(), format!("`{method}` is declined: "));
-                    tokio::select! {
-                        replied = question::ask_one(&asides, method, params, is_of_several) => replied,
-                        why = enough => Err((declined.0, declined.1 + &why)),
-                    }
+                    let left = question::left_by_caller(&method);
+                    let replied = question::put(&asides, key, (method, params), is_of_several).await;
+                    QuestionEnd::Replied(replied.unwrap_or(Err(left)))
                 })
+            }
+            Audience::One { asides, is_of_several, number, session } => {
+                let question = MovableQuestion {
+                    key: question::drawn(),
+                    enough: self.listener.asks(&method, session),
+                    method,
+                    params,
+                    session: session.filter(|_| is_of_several),
+                    call: number,
+                    is_of_several,
+                    since: Instant::now(),
+                };
+                Box::pin(question.put(asides.clone()))
             }
             Audience::Several => {
                 self.listener.asks_in_a_crowd(&method);
                 let why = "it does not say which of several calls it is about, and a cancelled call counts \
                     until the server answers it; ask again during a call that runs alone";
                 let declined = (FaultKind::MethodNotFound.code(), format!("`{method}` is declined: {why}"));
-                Box::pin(ready(Err(declined)))
+                Box::pin(ready(QuestionEnd::Replied(Err(declined))))
             }
         }
     }
 
-    /// Sends an answer that has come. For `None`, forgets the tasks that ended without an answer.
-    pub(super) fn reply(&mut self, answered: Option<AnsweredQuestion>, out: &mut Outbox) {
-        let Some(AnsweredQuestion { id, reply, room }) = answered else {
+    /// Sends an answer that has come, or puts a question that was left beside another of these calls. For `None`, forgets the tasks that
+    /// ended without an answer.
+    pub(super) fn reply(
+        &mut self,
+        answered: Option<AnsweredQuestion>,
+        calls: &RequestTable<RequestOrigin>,
+        out: &mut Outbox,
+    ) {
+        let Some(AnsweredQuestion { id, end, room }) = answered else {
             return self.tasks.retain(|_, task| !task.is_finished());
         };
         self.tasks.remove(&id);
-        match reply {
+        let replied = match end {
+            QuestionEnd::Replied(replied) => replied,
+            QuestionEnd::Left(left) => {
+                let next = left.session.and_then(|session| older_call(calls, session, left.call));
+                if let Some((call, asides)) = next {
+                    let since = left.since;
+                    let asked = Box::pin(MovableQuestion { call, ..left }.put(asides.clone()));
+                    return self.open(id, asked, since, room);
+                }
+                Err(question::left_by_caller(&left.method))
+            }
+        };
+        if self.is_of_leader {
+            self.answered.truncate(ANSWERED - 1);
+            self.answered.push_front(id.clone());
+        }
+        match replied {
             Ok(result) => out.reply(compose::answer(&id, &result), room),
             Err((code, message)) => out.refuse(&id, code, &message, room),
         }

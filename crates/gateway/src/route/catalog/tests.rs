@@ -245,6 +245,8 @@ fn a_view_of_a_server_behind_another_gateway_calls_the_tools_of_that_server() {
     let catalog = catalog(&[("leader", "", &leader)]);
     assert_eq!(catalog.tool("only"), owner(0, "a__only"));
     assert_eq!(catalog.tool("echo"), None, "its server has no views");
+    assert_eq!([catalog.behind(GONE, "a__only"), catalog.behind(GONE, "only")], [Some("a"), None]);
+    assert_eq!(catalog.behind(GONE + 1, "a__only"), None);
 }
 
 #[test]

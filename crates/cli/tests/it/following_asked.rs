@@ -1,0 +1,165 @@
+//! Windows that follow, and an older server that asks about several of their calls: they are asked as the client of the leader is.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::{
+    gateway::{gateway, listed, server, window},
+    harness::{Client, PATIENCE, Sandbox, wait_until},
+};
+
+/// Calls that run at the same time: more than a server may ask for input before it answers one request.
+const CALLS: usize = 12;
+
+/// How a question begins.
+const ASKED: &str = "elicitation/create";
+
+/// Two windows on servers with handshakes alone, the one that leads first.
+fn windows(sandbox: &Sandbox, servers: &[&str]) -> [Client; 2] {
+    let servers: Vec<String> =
+        servers.iter().map(|name| server(name, &["slow-answers", "--era", "legacy"], "")).collect();
+    let mut leader = gateway(sandbox, &servers);
+    listed(&mut leader, "tools/list", "tools", "name");
+    let mut follower = window(sandbox, &[]);
+    listed(&mut follower, "tools/list", "tools", "name");
+    [leader, follower]
+}
+
+fn end(windows: [Client; 2], sandbox: &Sandbox) {
+    let [leader, follower] = windows;
+    for mut client in [follower, leader] {
+        client.close_stdin();
+        assert_eq!(client.exit_code(), 0, "{}", client.stderr());
+    }
+    sandbox.assert_nothing_left_within(Duration::from_secs(3));
+}
+
+fn text(answer: &Value) -> String {
+    answer["result"]["content"].to_string()
+}
+
+/// The next question, which comes before any answer to these calls.
+fn question(client: &mut Client, calls: &[i64]) -> Value {
+    let next = client.find("a question", |message| {
+        message["method"] == ASKED || calls.iter().any(|call| message["id"] == *call)
+    });
+    assert_eq!(next["method"], ASKED, "it was not asked: {next}");
+    next["id"].clone()
+}
+
+fn accept(client: &mut Client, question: &Value, name: usize) {
+    client.respond(question, &json!({ "action": "accept", "content": { "name": name } }));
+}
+
+/// The answer to a call, which may have come already.
+fn answer(client: &mut Client, call: i64) -> Value {
+    let seen = client.seen().iter().find(|message| message["id"] == call && message.get("method").is_none());
+    seen.cloned().unwrap_or_else(|| client.answer(call))
+}
+
+/// The questions that were withdrawn from the client.
+fn withdrawn(client: &Client) -> Vec<Value> {
+    let all = client.seen().iter().filter(|message| message["method"] == "notifications/cancelled");
+    all.map(|message| message["params"]["requestId"].clone()).collect()
+}
+
+#[test]
+fn f_54_calls_of_a_window_that_follows_are_asked_at_once_and_each_gets_an_answer() {
+    let sandbox = Sandbox::with_jobs();
+    let mut windows = windows(&sandbox, &["srv"]);
+    // Both windows are asked alike, before and after the server was seen to ask.
+    for (number, is_last_first) in [(1, false), (1, true), (0, true)] {
+        let client = &mut windows[number];
+        let calls: Vec<i64> =
+            (0..CALLS).map(|_| client.call("srv__ask", json!({ "method": ASKED }))).collect();
+        let mut questions: Vec<Value> = (0..CALLS).map(|_| question(client, &calls)).collect();
+        if is_last_first {
+            questions.reverse();
+        }
+        for (name, question) in questions.iter().enumerate() {
+            accept(client, question, name);
+        }
+        let mut names: Vec<u64> = calls
+            .iter()
+            .map(|call| {
+                let answer = answer(client, *call);
+                let text = answer["result"]["content"][0]["text"].as_str().unwrap_or_default().to_owned();
+                let said: Value = serde_json::from_str(&text).unwrap_or_else(|_| panic!("asked: {answer}"));
+                said["content"]["name"].as_u64().expect("a number")
+            })
+            .collect();
+        names.sort_unstable();
+        assert!(names.iter().copied().eq(0..CALLS as u64), "window {number}: {names:?}");
+        assert!(withdrawn(client).is_empty(), "window {number}: a question does not end with another call");
+        let asked = client.seen().iter().filter(|message| message["method"] == ASKED).count();
+        assert_eq!(asked % CALLS, 0, "window {number}: no question is asked twice");
+    }
+    end(windows, &sandbox);
+}
+
+/// A call that asks after 1 s, and a newer one that takes so long.
+fn asks_beside_a_newer_call(client: &mut Client, seconds: f64) -> [i64; 2] {
+    let asks = client.call("srv__slow", json!({ "seconds": 2, "ask": true }));
+    [asks, client.call("srv__slow", json!({ "seconds": seconds, "label": "newer" }))]
+}
+
+#[test]
+fn f_54_a_question_stays_open_when_the_newest_call_of_a_window_that_follows_ends_or_is_cancelled() {
+    for number in [1, 0] {
+        let sandbox = Sandbox::with_jobs();
+        let mut windows = windows(&sandbox, &["srv"]);
+        let client = &mut windows[number];
+        let [asks, newer] = asks_beside_a_newer_call(client, 6.0);
+        let asked = question(client, &[asks, newer]);
+        // Its answer does not wait for that to the question of the other call.
+        assert!(answer(client, newer)["result"].is_object(), "window {number}");
+        accept(client, &asked, 7);
+        let told = text(&answer(client, asks));
+        assert!(told.contains(r#"name\":7"#), "window {number}: {told}");
+
+        let [asks, newer] = asks_beside_a_newer_call(client, 60.0);
+        let asked = question(client, &[asks, newer]);
+        client.notify("notifications/cancelled", json!({ "requestId": newer }));
+        // What comes back says that the cancellation has been read.
+        client.request("ping", json!({}));
+        accept(client, &asked, 8);
+        let told = text(&answer(client, asks));
+        assert!(told.contains(r#"name\":8"#), "window {number}: {told}");
+        assert!(withdrawn(client).is_empty(), "window {number}");
+        end(windows, &sandbox);
+    }
+}
+
+#[test]
+fn f_54_a_question_ends_at_once_with_the_last_call_that_it_may_be_about() {
+    let sandbox = Sandbox::with_jobs();
+    let mut windows = windows(&sandbox, &["srv", "other"]);
+    let [leader, follower] = &mut windows;
+    // A call of another server does not keep it open.
+    let others = follower.call("other__slow", json!({ "seconds": 60 }));
+    let calls = asks_beside_a_newer_call(follower, 60.0);
+    let asked = question(follower, &calls);
+    for call in calls {
+        assert!(withdrawn(follower).is_empty(), "one of them is there");
+        follower.notify("notifications/cancelled", json!({ "requestId": call }));
+    }
+    let told = follower.find("a withdrawal", |message| message["method"] == "notifications/cancelled");
+    assert_eq!(told["params"]["requestId"], asked);
+    // The server has heard that no answer comes, so that it goes on with its other clients.
+    let seen = || json!({});
+    let id = leader.call("srv__seen", seen());
+    assert!(text(&leader.answer(id)).contains("begun"), "it is not held back");
+    follower.notify("notifications/cancelled", json!({ "requestId": others }));
+    // A call that asks alone.
+    let alone = follower.call("srv__ask", json!({ "method": ASKED }));
+    let asked = question(follower, &[alone]);
+    follower.notify("notifications/cancelled", json!({ "requestId": alone }));
+    let is_withdrawn = |message: &Value| message["params"]["requestId"] == asked;
+    follower.find("a withdrawal", is_withdrawn);
+    wait_until("the server has ended the call", PATIENCE, || {
+        let id = leader.call("srv__seen", seen());
+        text(&leader.answer(id)).contains("begun")
+    });
+    end(windows, &sandbox);
+}
