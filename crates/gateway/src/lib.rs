@@ -54,6 +54,7 @@ mod start_turns;
 mod status;
 mod task_fate;
 mod task_news;
+mod task_questions;
 mod tasks;
 mod verdicts;
 mod waiting_requests;

@@ -14,13 +14,14 @@
 //!   or the server has refused the call without.
 //! - A server is asked no more often than it says, within our own bounds, and no longer than its call may take.
 //! - A broken message of a server about a task becomes an error that says so.
+//! - A question is open at the caller only while the task lists it.
 //! - A task that another process goes on with is not cancelled by our end. A task is given up only when its server has been away for
 //!   minutes.
 
-use std::{collections::HashSet, pin::pin, sync::Arc, time::Duration};
+use std::{pin::pin, sync::Arc, time::Duration};
 
 use serde_json::{Value, value::RawValue};
-use tokio::{sync::mpsc, task::JoinSet, time::sleep};
+use tokio::{sync::mpsc, time::sleep};
 use unhang_bridge::{
     Era, Splice,
     params::CLIENT_CAPABILITIES,
@@ -36,12 +37,13 @@ use super::{
     server_task::{ServerTask, server_identity},
     task_fate::TaskFate,
     task_news::{KnownTask, TaskNews},
+    task_questions::TaskQuestions,
     verdicts,
 };
 use unhang_core::fault::FaultKind;
 use unhang_upstream::{
     client::{CallOptions, Error, RequestSignature, ServerError, ServerInfo},
-    question::{self, ASIDES, OfSession, Replied},
+    question::{ASIDES, OfSession, Replied},
 };
 
 /// The least and the greatest pause between two looks at a task, and the pause if its server does not say.
@@ -264,7 +266,7 @@ impl TaskPoller {
     }
 
     async fn wait(&self, mut task: SeenTask, deadline: Deadline) -> Result<Box<RawValue>, Error> {
-        let (mut asked, mut replies) = (HashSet::new(), JoinSet::new());
+        let mut questions = TaskQuestions::default();
         let (mut failures, mut fate) = (0, TaskFate::new(self.begun_by));
         loop {
             let pause = task.poll_interval_ms.map_or(POLL_USUAL, Duration::from_millis);
@@ -274,7 +276,7 @@ impl TaskPoller {
             }
             tokio::select! {
                 () = sleep(pause) => {}
-                Some(Ok((key, replied))) = replies.join_next() => {
+                Some((key, replied)) = questions.next_reply(), if !questions.are_answered() => {
                     self.reply(&task.id, key, replied).await;
                     continue;
                 }
@@ -298,6 +300,7 @@ impl TaskPoller {
             let raw = Json::new(got.get().as_bytes()).unwrap_or(Json::EMPTY);
             let (seen, payload) = tasks::read_got(self.dialect, raw).map_err(|why| self.broken(&why))?;
             let status = seen.status;
+            questions.withdraw_unless_listed(payload.as_ref());
             task = SeenTask { id: task.id, ..seen };
             if let Some(news) = &self.news {
                 news.doing(task.message.as_deref());
@@ -312,10 +315,8 @@ impl TaskPoller {
                     return Err(Error::Server(Box::new(error)));
                 }
                 (_, Some(Payload::Input(inputs))) => {
-                    for (key, request) in inputs {
-                        if asked.insert(key.clone()) {
-                            self.put(key, &request, &mut replies);
-                        }
+                    if let Some(asides) = &self.asides {
+                        questions.put(asides, inputs);
                     }
                 }
                 (TaskStatus::Cancelled, _) => return Err(fate.cancelled(&self.backend, &task)),
@@ -357,15 +358,6 @@ impl TaskPoller {
             }
         };
         Ok(unrelated(result))
-    }
-
-    /// Puts a question of a task to the caller.
-    fn put(&self, key: String, request: &str, replies: &mut JoinSet<(String, Replied)>) {
-        let Some(asides) = self.asides.clone() else { return };
-        let request = Json::new(request.as_bytes()).unwrap_or(Json::EMPTY);
-        let method = text_member(request, "method").unwrap_or_default();
-        let params = request.member("params").and_then(|params| serde_json::from_str(params.get()).ok());
-        replies.spawn(async move { (key, question::ask(&asides, method, params).await) });
     }
 
     async fn reply(&self, task: &str, key: String, replied: Replied) {

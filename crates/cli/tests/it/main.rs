@@ -102,6 +102,7 @@ mod slow_tasks_at_once;
 mod slow_upstream;
 mod smoke;
 mod talk;
+mod task_questions;
 mod terminal;
 mod terminal_escapes;
 mod typed_by_people;
