@@ -11,6 +11,7 @@
 //! - The state is an unguessable name, valid once; the call behind it is kept here. Only the very same request can resume the call.
 //! - A call to which its client does not come back ends when its limit is over, and the server is told.
 //! - A server's answer to a parked call waits for the client.
+//! - A response that is not an object reaches no server. The request is refused, and the client can come back under the same state.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -24,12 +25,13 @@ use unhang_wire::{Id, Json, progress_token, text_member};
 
 use super::{
     answers::implementation,
-    client_request::invalid_params,
+    client_request::{MOST_ECHOED, invalid_params},
     effects::{CallKey, QuestionKey, ReplyRoute, SessionAction},
     questions::{AskedParams, members},
     session_calls::{Awaited, SessionCall, SessionCalls},
+    urls,
 };
-use unhang_core::{fault::FaultKind, refusal::ErrorReport, revision::Revision};
+use unhang_core::{fault::FaultKind, refusal::ErrorReport, revision::Revision, wording::shortened};
 use unhang_gateway::ServerAnswer;
 use unhang_upstream::question::STATE;
 
@@ -311,6 +313,28 @@ pub(super) fn input_required(requests: &[String], state: &str) -> String {
 /// Returns the state with which a request comes, if it is a state of unhang.
 pub(super) fn own_state(params: Option<Json<'_>>) -> Option<String> {
     text_member(params?, "requestState").filter(|state| state.starts_with(STATE))
+}
+
+/// Returns the error for a request that comes back to unhang with responses that no server could read. Returns `None` for any other request.
+pub(super) fn unreadable_responses(method: &str, params: Json<'_>) -> Option<ErrorReport<'static>> {
+    text_member(params, "requestState").filter(|state| state.starts_with(STATE) || urls::is_state(state))?;
+    let mut wrong = None;
+    let mut read = |name: Json<'_>, response: Json<'_>| {
+        if !response.get().starts_with('{') {
+            wrong =
+                wrong.take().or_else(|| name.text().map(|name| shortened(&name, MOST_ECHOED).into_owned()));
+        }
+    };
+    let is_object = params.member("inputResponses")?.each_member(&mut read);
+    let happened = match wrong {
+        Some(name) => format!("the response `{name}` in `inputResponses` of `{method}` is not an object"),
+        None if is_object => return None,
+        None => format!("`inputResponses` of `{method}` is not an object"),
+    };
+    Some(invalid_params(
+        happened,
+        "send the request again with an object for each question, which is still open",
+    ))
 }
 
 /// Returns the error for a question that stays unanswered.

@@ -26,7 +26,7 @@ use super::{
     followed::tasks_wanted,
     mcp_session::{McpSession, SessionPhase},
     owners::{NotAsked, RequestSubject, UnroutedRequest, is_of_nobody_yet, list_to_refresh, subject},
-    parked_calls::{NotResumed, Resumed, own_state},
+    parked_calls::{NotResumed, Resumed, own_state, unreadable_responses},
     promotion::PromotionReply,
     session_calls::{Awaited, CalledUpstream, SessionCall},
     subscriptions::{Filter, SUBSCRIBE, UNSUBSCRIBE, not_listening, resource},
@@ -296,7 +296,11 @@ impl McpSession {
 
     /// Asks the server that owns the subject of the request, or resumes a parked call.
     fn ask(&mut self, request: &ClientRequest<'_>, revision: Revision, effects: &mut impl SessionEffects) {
-        let again = request.params.filter(|_| revision.is_stateless()).and_then(urls::made_again);
+        let comes = request.params.filter(|_| revision.is_stateless());
+        if let Some(error_report) = comes.and_then(|params| unreadable_responses(&request.method, params)) {
+            return self.answers.refuse_request(request, error_report, effects);
+        }
+        let again = comes.and_then(urls::made_again);
         let first = match &again {
             None => None,
             Some(Resumption::Asked(params)) => Json::new(params.as_bytes()),

@@ -38,9 +38,14 @@ pub(super) fn asked_for(call: &SessionCall, answered: &ServerAnswer, error: Json
     (can_be_asked && !requests.is_empty()).then(|| input_required(&requests, STATE))
 }
 
+/// Returns whether a request with this state comes back after a URL was asked for.
+pub(super) fn is_state(state: &str) -> bool {
+    state == STATE
+}
+
 /// Returns the original params of a request that comes back. Returns `None` for any other request.
 pub(super) fn made_again(params: Json<'_>) -> Option<Resumption> {
-    text_member(params, "requestState").filter(|state| state == STATE)?;
+    text_member(params, "requestState").filter(|state| is_state(state))?;
     let mut is_done = true;
     if let Some(responses) = params.member("inputResponses") {
         responses.each_member(|_, response| {

@@ -182,6 +182,32 @@ fn f_90_a_caller_without_a_session_is_asked_though_it_has_left_a_call() {
     gateway_http::finish(process, &sandbox);
 }
 
+#[test]
+fn a_response_that_is_not_an_object_is_refused_and_its_question_stays_open() {
+    let sandbox = Sandbox::with_jobs();
+    let (process, web) = gateway_http::gateway(&sandbox, &[asks("srv")]);
+    let call = |id, responses: Value| {
+        let mut params = responses;
+        params["arguments"] = json!({ "method": ASKED });
+        params["_meta"] = json!({
+            "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+            "io.modelcontextprotocol/clientCapabilities": { "elicitation": {} },
+        });
+        modern_call(&web, id, "srv__ask", &params)
+    };
+    let result = call(1, json!({}))["result"].clone();
+    let key =
+        result["inputRequests"].as_object().and_then(|asked| asked.keys().next().cloned()).expect("a key");
+    let answers =
+        |answer: Value| json!({ "requestState": result["requestState"], "inputResponses": { &key: answer } });
+    let refused = call(2, answers(json!("ann")));
+    assert_eq!(refused["error"]["code"], -32602, "{refused}");
+    assert!(refused["error"]["message"].as_str().is_some_and(|why| why.contains(&key)), "{refused}");
+    let answer = call(3, answers(json!({ "action": "accept", "content": { "name": "ann" } })));
+    assert!(text(&answer).contains("ann"), "{answer}");
+    gateway_http::finish(process, &sandbox);
+}
+
 /// A server that asks, and that has been seen to, whose calls have so much time. Gives two sessions with it.
 fn seen_to_ask(sandbox: &Sandbox, call_timeout: &str) -> (Client, Web, [String; 2]) {
     let limits = format!("limits = {{ call-timeout = \"{call_timeout}\", restart-delay = \"100ms\" }}");

@@ -295,6 +295,31 @@ fn a_client_without_a_session_is_asked_by_the_answer_and_comes_back_to_its_call(
 }
 
 #[test]
+fn a_response_that_is_not_an_object_reaches_no_server_and_leaves_its_question_open() {
+    let (mut front, _, _, state) = parked();
+    let not_read = [
+        (r#"{"question-5":"yes"}"#, "`question-5`"),
+        (r#"{"question-5":{},"other":null}"#, "`other`"),
+        (r#"{"question-5":[{}]}"#, "`question-5`"),
+        (r#"[{"question-5":{}}]"#, "`inputResponses` of `tools/call` is not an object"),
+    ];
+    for (id, (responses, named)) in (2..).zip(not_read) {
+        front.says(&modern(id, "{}", &with(&state, responses)));
+        let error = front.heard_fault(id, -32602);
+        assert!(error["message"].as_str().is_some_and(|why| why.contains(named)), "{error}");
+        assert!(front.actions().is_empty() && front.mcp_session.has_parked(), "{responses}");
+    }
+    front.says(&modern(9, "{}", &with(&state, r#"{"question-5":{}}"#)));
+    assert_eq!(reply(&mut front), (5, Ok("{}".to_owned())));
+    // A request that comes back because of a URL, or to the leading window.
+    for (id, state) in [(10, "unhang-again"), (11, "unhang.other.1")] {
+        front.says(&modern(id, "{}", &with(state, r#"{"url-1":true}"#)));
+        let error = front.heard_fault(id, -32602);
+        assert!(error["message"].as_str().is_some_and(|why| why.contains("`url-1`")), "{error}");
+    }
+}
+
+#[test]
 fn a_state_is_good_for_its_own_request_alone() {
     let (mut front, _, _, state) = parked();
     let responses = r#"{"question-5":{}}"#;
