@@ -56,8 +56,8 @@ fn a_list_whose_pages_are_too_much_together_ends() {
     let sandbox = Sandbox::new();
     let script = pages(&sandbox, "tools", "100000", ":");
     let stderr = told(&sandbox, &["tools", "--max-message", "1MiB"], &script, 5);
-    let says = "`pages` answered `tools/list` with 11 pages of 11";
-    let limit = "bytes together, more than the limit of 1048576 for a whole list";
+    let says = "`pages` answered `tools/list` with 11 pages";
+    let limit = ", together more than the limit of 1048576 bytes for a whole list";
     assert!(stderr.contains(says) && stderr.contains(limit), "{stderr}");
 }
 

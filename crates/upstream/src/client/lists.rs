@@ -36,7 +36,7 @@ impl Client {
         let limit = options.timeout.unwrap_or(self.limits.request_timeout);
         let since = options.since.unwrap_or_else(Instant::now);
         let of_all = RequestOptions { timeout: Some(limit), since: Some(since), ..options.clone() };
-        let (mut items, mut cursor, mut bytes) = (Vec::new(), None::<String>, 0);
+        let (mut items, mut cursor) = (Vec::new(), None::<String>);
         let mut room = Some(self.limits.max_message);
         for pages in 0..LIST_PAGES {
             let params: Map<String, Value> =
@@ -52,10 +52,9 @@ impl Client {
                 }
                 page => page?,
             };
-            bytes += page.get().len();
             let Some(ListPage { found, next }) = ListPage::read(&page, list.member(), &mut room) else {
                 if room.is_none() {
-                    return Err(self.too_much(list, pages + 1, bytes));
+                    return Err(self.too_much(list, pages + 1));
                 }
                 let happened = format!("`{}` answered `{}` without a list", self.name(), list.method());
                 return Err(self.failure(
@@ -89,9 +88,9 @@ impl Client {
     }
 
     /// Makes the error for pages that fit into a message one by one, but not together.
-    fn too_much(&self, list: ServerList, pages: usize, bytes: usize) -> Error {
+    fn too_much(&self, list: ServerList, pages: usize) -> Error {
         let happened = format!(
-            "`{}` answered `{}` with {} of {bytes} bytes together, more than the limit of {} for a whole list",
+            "`{}` answered `{}` with {}, together more than the limit of {} bytes for a whole list",
             self.name(),
             list.method(),
             counted(pages),
