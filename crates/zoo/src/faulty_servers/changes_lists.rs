@@ -1,5 +1,6 @@
-//! Changes its lists in the middle of its life, as every server may, and announces nothing. It can also never answer the request for one of
-//! its lists, and work on one request at a time.
+//! Changes its lists in the middle of its life and announces nothing, or never answers the request for one of them.
+//!
+//! It works on one request at a time.
 
 use std::{io, process::ExitCode, time::Duration};
 
