@@ -89,6 +89,8 @@ pub const RESTART_DELAY_MAX: Duration = Duration::from_secs(30);
 pub const BREAKER_FAILURES: u32 = 5;
 /// How long an open breaker refuses before one trial (L-56).
 pub const BREAKER_COOLDOWN: Duration = Duration::from_secs(30);
+/// The longest such time for a server over HTTP, and from one failed try to list it to the next. A try costs a connection and no process.
+pub const REMOTE_COOLDOWN_MAX: Duration = Duration::from_secs(5);
 /// How long a server is idle before it is asked whether it lives (L-58).
 pub const HEALTH_INTERVAL: Duration = Duration::from_secs(30);
 /// The number of unanswered health checks in a row that restart a server. One or two are not enough: a 2 s ping once killed a healthy

@@ -61,18 +61,6 @@ impl ServerList {
             ServerList::Skills => capabilities.get("extensions").is_some_and(|all| all[SKILLS].is_object()),
         }
     }
-
-    /// Returns whether a server with these capabilities declares that it announces changes of this list.
-    pub fn is_announced(self, capabilities: &Map<String, Value>) -> bool {
-        let name = match self {
-            ServerList::Tools => "tools",
-            ServerList::Resources | ServerList::ResourceTemplates => "resources",
-            ServerList::Prompts => "prompts",
-            // No message announces these.
-            ServerList::Skills => return false,
-        };
-        capabilities.get(name).is_some_and(|declared| declared["listChanged"] == true)
-    }
 }
 
 #[cfg(test)]
@@ -95,26 +83,8 @@ mod tests {
             assert_eq!((list.method(), list.member()), (method, member));
             assert_eq!(ServerList::ALL[list as usize], list);
             assert!(list.is_declared(&declared), "{declared:?}");
-            assert!(!list.is_announced(&declared), "{declared:?}");
             for other in [Map::new(), of("skills"), of("extensions")] {
                 assert!(!list.is_declared(&other), "{method} {other:?}");
-            }
-        }
-    }
-
-    #[test]
-    fn a_list_is_announced_where_its_capability_says_so() {
-        for (name, announced) in [
-            ("tools", &[ServerList::Tools][..]),
-            ("resources", &[ServerList::Resources, ServerList::ResourceTemplates]),
-            ("prompts", &[ServerList::Prompts]),
-            (SKILLS, &[]),
-        ] {
-            let declared = Map::from_iter([(name.to_owned(), json!({ "listChanged": true }))]);
-            let silent = Map::from_iter([(name.to_owned(), json!({ "listChanged": false }))]);
-            for list in ServerList::ALL {
-                assert_eq!(list.is_announced(&declared), announced.contains(&list), "{list:?} {name}");
-                assert!(!list.is_announced(&silent), "{list:?} {name}");
             }
         }
     }

@@ -18,7 +18,7 @@ use super::{
     effects::{CallKey, Resource},
     tasks::TasksTold,
 };
-use unhang_gateway::{ServerAnswer, Watch};
+use unhang_gateway::{ServerAnswer, Watch, route::names::Owner};
 use unhang_tools::{Cancellation, ToolAnswer, job_report::JobReport};
 use unhang_upstream::client::Error;
 
@@ -26,8 +26,8 @@ use unhang_upstream::client::Error;
 pub(super) enum CallTaskEnd {
     Tool(ToolAnswer),
     Server(Box<ServerAnswer>),
-    /// Servers were asked whether they have changed a list.
-    Refreshed,
+    /// Servers were asked whether they have changed a list. The owner is that of the name that nobody lists, if one server may have it.
+    Refreshed(Option<Owner>),
     /// A resource is watched, or the watch has failed.
     Watched(Resource, Result<Watch, Error>),
     /// A call has become a job.

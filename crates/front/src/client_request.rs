@@ -12,7 +12,7 @@ use unhang_core::{
     revision::Revision,
     wording::shortened,
 };
-use unhang_gateway::Level;
+use unhang_gateway::{Level, route::names::Owner};
 use unhang_upstream::http::param_headers::ReceivedParamHeaders;
 
 /// The member of a request's `_meta` that lists the client's capabilities.
@@ -34,6 +34,8 @@ pub(super) struct ClientRequest<'a> {
     pub server: Option<&'a str>,
     /// Servers were asked for its subject, which they may have added without an announcement.
     pub were_lists_refreshed: bool,
+    /// The server that may have its subject although it lists nothing of the kind, and the server's name for that.
+    pub owner: Option<Owner>,
     /// The `Mcp-Param-*` headers that came with it. `None` if nothing has to be said in headers.
     pub param_headers: Option<Arc<ReceivedParamHeaders>>,
 }
@@ -65,7 +67,14 @@ impl<'a> ClientRequest<'a> {
     /// Returns the same request with these params.
     pub(super) fn with_params(&self, params: Option<Json<'a>>) -> ClientRequest<'a> {
         let (id, method) = (self.id.clone(), self.method.clone());
-        ClientRequest { id, method, params, param_headers: self.param_headers.clone(), ..*self }
+        ClientRequest {
+            id,
+            method,
+            params,
+            param_headers: self.param_headers.clone(),
+            owner: self.owner.clone(),
+            ..*self
+        }
     }
 
     /// Returns how a request of a stateless revision introduces its client, for this request to a server. Returns `None` without params or

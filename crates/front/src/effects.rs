@@ -115,6 +115,8 @@ pub enum SessionAction {
         key: CallKey,
         /// The list.
         list: ServerList,
+        /// The name that nobody lists, if the request is about one.
+        wanted: Option<String>,
     },
     /// Watch a resource, then report with [`McpSession::watched`](super::mcp_session::McpSession::watched).
     Watch {

@@ -373,6 +373,7 @@ impl McpSession {
                         waited,
                         server,
                         were_lists_refreshed: false,
+                        owner: None,
                         param_headers,
                     };
                     self.request(&request, effects);

@@ -12,6 +12,7 @@ use unhang_bridge::{Era, Splice};
 use unhang_wire::{Id, Json, one_line, text_member};
 
 use super::{
+    client_request::ClientRequest,
     effects::{CallKey, LineTarget, QuestionKey, QuestionSubject, Resource, SessionAction, SessionEffects},
     followed,
     mcp_session::{McpSession, SessionPhase},
@@ -25,7 +26,7 @@ use super::{
 };
 use unhang_background::WhoIsAsked;
 use unhang_core::{config::REQUEST_TIMEOUT, fault::FaultKind, queue::Class};
-use unhang_gateway::{KnownServers, Level, ServerAnswer};
+use unhang_gateway::{KnownServers, Level, ServerAnswer, route::names::Owner};
 use unhang_tools::{Definition, ToolAnswer, job_report::JobReport};
 use unhang_upstream::{client::Error, question::TASK_BEGUN};
 
@@ -386,8 +387,15 @@ impl McpSession {
         }
     }
 
-    /// Answers the request that waited for servers to be asked whether they have changed a list.
-    pub fn refreshed(&mut self, now: Duration, key: CallKey, effects: &mut impl SessionEffects) {
+    /// Answers the request that waited for servers to be asked whether they have changed a list. `owner` may have the subject of the request if
+    /// nobody lists that.
+    pub fn refreshed(
+        &mut self,
+        now: Duration,
+        key: CallKey,
+        owner: Option<Owner>,
+        effects: &mut impl SessionEffects,
+    ) {
         self.now = now;
         let id = self.end_call(key, effects);
         if let Some(id) = id
@@ -396,7 +404,7 @@ impl McpSession {
             match &call.awaited {
                 Awaited::Owner(ownerless) => {
                     let waited = now.saturating_sub(call.since);
-                    let request = ownerless.request(id, call.route, waited);
+                    let request = ClientRequest { owner, ..ownerless.request(id, call.route, waited) };
                     self.dispatch(&request, call.revision, effects);
                 }
                 _ => _ = self.answer_from_lists(&id, &call, effects),

@@ -126,7 +126,8 @@ pub(super) fn subject(known: &KnownServers, request: &ClientRequest<'_>) -> Resu
             "name the subject in the request",
         ));
     };
-    let owner = requested.owner(catalog).or_else(|| requested.unlisted(known));
+    let owner =
+        requested.owner(catalog).or_else(|| requested.unlisted(known)).or_else(|| request.owner.clone());
     let RequestedItem { method, member, holder, about } = requested;
     let Some(about) = about else {
         let parent = if holder.is_some() { "params.ref" } else { "params" };
@@ -253,6 +254,7 @@ impl UnroutedRequest {
             server: self.server.as_deref(),
             // It has waited for lists.
             were_lists_refreshed: true,
+            owner: None,
             param_headers: self.param_headers.clone(),
         }
     }

@@ -254,12 +254,14 @@ impl McpSession {
             return self.answer_list(&request.id, list, &call, effects);
         }
         self.calls.begin(&request.id, call);
-        self.actions.push_back(SessionAction::Refresh { key, list });
+        self.actions.push_back(SessionAction::Refresh { key, list, wanted: None });
     }
 
     fn call(&mut self, request: &ClientRequest<'_>, revision: Revision, effects: &mut impl SessionEffects) {
         let name = request.text("name");
-        if let Some(name) = name.as_ref().filter(|name| self.session_catalog.is_of_a_server(name)) {
+        let is_of_a_server =
+            |name: &&String| request.owner.is_some() || self.session_catalog.is_of_a_server(name);
+        if let Some(name) = name.as_ref().filter(is_of_a_server) {
             return match self.session_catalog.header_mismatch(name, request) {
                 Some(error_report) => self.answers.refuse_request(request, error_report, effects),
                 None => self.ask(request, revision, effects),
@@ -465,10 +467,12 @@ impl McpSession {
             _ => self.limits.request_timeout,
         };
         ownerless.awaits_refresh = refreshed.is_some();
+        let ownerless_name = ownerless.about.clone();
         let awaited = Awaited::Owner(Box::new(ownerless));
         if let Some(list) = refreshed {
+            let wanted = Some(ownerless_name);
             let key = self.begin(request, revision, awaited, limit);
-            return self.actions.push_back(SessionAction::Refresh { key, list });
+            return self.actions.push_back(SessionAction::Refresh { key, list, wanted });
         }
         let awaited = (self.calls.new_key(), awaited);
         let call = SessionCall::new(awaited, (revision, request.route), self.now, limit);

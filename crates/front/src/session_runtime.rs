@@ -253,7 +253,7 @@ impl SessionRuntime {
                     let asked = ServerRequest { session: Some(self.window.unwrap_or(own)), ..asked };
                     self.ask(key, asked, cancellation, promote);
                 }
-                SessionAction::Refresh { key, list } => self.refresh(key, list),
+                SessionAction::Refresh { key, list, wanted } => self.refresh(key, list, wanted),
                 SessionAction::Watch { key, resource, limit } => self.watch(key, resource, limit),
                 SessionAction::ClientSpeaks { era, capabilities } => {
                     if let Some(servers) = &self.servers {
@@ -348,13 +348,13 @@ impl SessionRuntime {
         });
     }
 
-    fn refresh(&mut self, key: CallKey, list: ServerList) {
+    fn refresh(&mut self, key: CallKey, list: ServerList, wanted: Option<String>) {
         let servers = self.servers.clone();
         self.calls.spawn(key, async move {
-            if let Some(servers) = servers {
-                servers.refresh(list).await;
-            }
-            CallTaskEnd::Refreshed
+            CallTaskEnd::Refreshed(match servers {
+                Some(servers) => servers.refresh(list, wanted.as_deref()).await,
+                None => None,
+            })
         });
     }
 
@@ -501,10 +501,10 @@ impl SessionRuntime {
                 }
                 self.mcp_session.answered(now, key, &answered, effects);
             }
-            CallTaskEnd::Refreshed => {
+            CallTaskEnd::Refreshed(owner) => {
                 // The new lists were published before the refresh ended.
                 self.servers_changed(effects);
-                self.mcp_session.refreshed(now, key, effects);
+                self.mcp_session.refreshed(now, key, owner, effects);
             }
             CallTaskEnd::Watched(resource, outcome) => {
                 let outcome = outcome.map(|watch| self.watches.keep(resource.clone(), watch));

@@ -46,7 +46,9 @@ use super::{
     status::{InstanceStatus, ServerRecord, ServerStatus},
 };
 use crate::route::{catalog::ListedItems, names::Style};
-use unhang_core::{breaker::Breaker, digest::digest, fair::FairnessKey, limits::Limits};
+use unhang_core::{
+    breaker::Breaker, config::REMOTE_COOLDOWN_MAX, digest::digest, fair::FairnessKey, limits::Limits,
+};
 use unhang_upstream::{
     client::{ClientSpec, Endpoint, Error, RequestOptions, Topics},
     http::REQUESTS,
@@ -350,15 +352,11 @@ impl Backend {
             let _trial = self.trial();
             self.fetch_lists().await
         };
-        match listed {
-            Ok((fetched, announced)) => self.lists.take(fetched, announced),
-            Err(error) => {
-                self.lists.note_failed();
-                self.note(&error);
-                return Err(error);
-            }
-        }
-        Ok(())
+        let taken = listed.and_then(|(fetched, announced)| self.lists.take(fetched, announced));
+        taken.inspect_err(|error| {
+            self.lists.note_failed();
+            self.note(error);
+        })
     }
 
     /// Returns the lists that the server gives now, and the kinds that it had announced before it was asked.
@@ -383,7 +381,7 @@ impl Backend {
     /// Waits until the lists of the server may have changed or, if they could not be fetched, until another try is due. Meanwhile it calls
     /// `publish` when a late list has come, and when clients are to be told of an announcement.
     pub(super) async fn until_changed(&self, was_listed: bool, publish: impl Fn()) {
-        let pause = self.entry.spec.limits.breaker_cooldown;
+        let pause = self.spec.limits.breaker_cooldown;
         let mut changed = pin!(self.listener.until_lists_change((!was_listed).then_some(pause)));
         loop {
             tokio::select! {
@@ -490,6 +488,7 @@ fn effective_spec(
     if matches!(spec.endpoint, Endpoint::Http(_)) {
         // More requests would wait where turns are not fair.
         limits.max_in_flight = limits.max_in_flight.min(REQUESTS);
+        spec.limits.breaker_cooldown = limits.breaker_cooldown.min(REMOTE_COOLDOWN_MAX);
     }
     // Admission bounds the requests. Requests that were withdrawn just now, and our own, come on top.
     spec.limits.max_in_flight = limits.max_in_flight.saturating_mul(2).saturating_add(INTERNAL_REQUESTS);

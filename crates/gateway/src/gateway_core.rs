@@ -81,10 +81,23 @@ impl GatewayCore {
         self.roster().current.clone()
     }
 
-    /// Publishes what is known now to all sessions.
+    /// Publishes what is known now to all sessions, if that is new.
     pub(super) fn publish(&self) {
+        if self.update_known() {
+            self.publish_to_sessions();
+        }
+    }
+
+    /// Publishes the lists that a server has just changed, which may be those of one era or of one session.
+    pub(super) fn publish_changed_list(&self) {
+        self.update_known();
+        self.publish_to_sessions();
+    }
+
+    /// Brings the knowledge of all sessions up to date. Returns whether it has changed.
+    fn update_known(&self) -> bool {
         // One publication after the other, so that knowledge never goes back to an older state.
-        let is_new = self.known.send_if_modified(|known| {
+        self.known.send_if_modified(|known| {
             let roster = self.roster();
             let listed_backends: Vec<_> =
                 roster.current.iter().map(|backend| (backend, backend.lists.snapshot())).collect();
@@ -95,10 +108,7 @@ impl GatewayCore {
                 tell_clashes(&before, &known.catalog, &roster);
             }
             is_new
-        });
-        if is_new {
-            self.publish_to_sessions();
-        }
+        })
     }
 
     /// Publishes what is known now to all sessions, of which some may see other lists than the rest.

@@ -19,9 +19,10 @@ use unhang_upstream::client::{Client, Error, RequestOptions, ServerInfo};
 /// The items of a list, or the reason why there are none.
 pub(super) type Listed = Result<Vec<Box<RawValue>>, Error>;
 
-/// The lists of a server that has given its tools.
+/// The lists of a server that has answered about its tools.
 pub(super) struct FetchedLists {
-    pub tools: Vec<Box<RawValue>>,
+    /// The tools, or the server's refusal to list them.
+    pub tools: Listed,
     /// The other lists that have come.
     pub others: Vec<(ServerList, Listed)>,
     /// The others that have not come yet.
@@ -63,7 +64,7 @@ impl LateLists {
 /// those that are known to be slow.
 ///
 /// # Errors
-/// Fails if the tools cannot be had.
+/// Fails if the server gives no answer about its tools.
 pub(super) async fn fetch(
     client: &Client,
     greeted: (Arc<ServerInfo>, Era),
@@ -82,7 +83,8 @@ pub(super) async fn fetch(
         tokio::select! {
             biased;
             next = poll_fn(|context| late.poll_next(context)) => match next {
-                Some((ServerList::Tools, listed)) => tools = Some(listed?),
+                Some((ServerList::Tools, Err(error @ Error::Failure(_)))) => return Err(error),
+                Some((ServerList::Tools, listed)) => tools = Some(listed),
                 Some(other) => others.push(other),
                 None => break,
             },

@@ -2,15 +2,15 @@
 //!
 //! ```text
 //! list request of a session ─ Servers::refresh ─┬ refresh ─ ListRefreshes   one question at a time for each list
-//!                                               │      └ if the list differs: the task that keeps the lists asks for all of them
 //!                                               └ LIST_REFRESH_PATIENCE, then the known lists have to do
 //! ```
 //!
 //! # Theory of operation
 //!
-//! Without unhang, each list request of a client reaches the server. So a server may change its lists and announce nothing. A server that
-//! announces its changes is not asked: its lists are known, or about to be. Any other server is asked for the one list that the client
-//! wants. Only if that list differs from the known one, all lists are asked for and published as after an announcement.
+//! Without unhang, each list request of a client reaches the server. So a server may change its lists and announce nothing, and many that
+//! declare announcements do so: the official SDK for Python declares them for every server of 2026-07-28. So each list request asks the
+//! server for the one list that the client wants. The same holds for a request about a name that nobody lists. If a server may still have
+//! an item of that name, because it does not answer or rests, the request goes to that server, which knows best.
 //!
 //! # Invariants
 //!
@@ -23,12 +23,13 @@ use std::sync::Arc;
 
 use tokio::{task::JoinSet, time::timeout};
 
-use super::{backend::Backend, list_rounds::ListRounds};
+use super::{backend::Backend, list_rounds::ListRounds, roster::Roster};
+use crate::route::names::Owner;
 use unhang_core::{
     config::{LIST_PATIENCE, LIST_REFRESH_PATIENCE},
     list::ServerList,
 };
-use unhang_upstream::client::{Client, Endpoint, RequestOptions, ServerInfo};
+use unhang_upstream::client::{Client, RequestOptions};
 
 /// The questions for the lists of one server.
 #[derive(Default)]
@@ -40,59 +41,113 @@ impl ListRefreshes {
     }
 }
 
-/// Asks these processes and connections for this list, if they may have changed it. Returns when the changes are published, and after
-/// [`LIST_PATIENCE`] at the latest.
-pub(super) async fn refresh_all(backends: Vec<Arc<Backend>>, list: ServerList) {
+/// Asks these processes and connections for this list. Returns when the changes are published, and after [`LIST_PATIENCE`] at the latest.
+/// Returns the indexes of the servers that may have items of the list which nobody knows of.
+pub(super) async fn refresh_all(
+    backends: Vec<Arc<Backend>>,
+    list: ServerList,
+    publish: impl Fn() + Clone + Send + 'static,
+) -> Vec<usize> {
     let mut refreshes = JoinSet::new();
     for backend in backends {
-        refreshes.spawn(async move { refresh(&backend, list).await });
+        let publish = publish.clone();
+        refreshes.spawn(async move {
+            let is_known = refresh(&backend, list, publish).await;
+            (backend.server_index(), is_known)
+        });
     }
-    // A panic in one task leaves the list of its server as it is.
-    while refreshes.join_next().await.is_some() {}
+    let mut unknown = Vec::new();
+    while let Some(refreshed) = refreshes.join_next().await {
+        // A panic in one task leaves the list of its server as it is.
+        unknown
+            .extend(refreshed.ok().filter(|(_, is_known)| !is_known).map(|(server_index, _)| server_index));
+    }
+    unknown
 }
 
-/// Asks the server for this list, if the server may have changed it, and waits for the outcome as long as a client should.
-async fn refresh(backend: &Arc<Backend>, list: ServerList) {
+/// Returns the owner of an item of this public name that nobody lists, if only one of these servers may have it.
+pub(super) fn unlisted_owner(
+    roster: &Roster,
+    list: ServerList,
+    public_name: &str,
+    servers: &[usize],
+) -> Option<Owner> {
+    if !matches!(list, ServerList::Tools | ServerList::Prompts) {
+        return None;
+    }
+    let owner = |backend: &Arc<Backend>| {
+        let beginning = roster.style.beginning(backend.prefix());
+        let name = public_name.strip_prefix(beginning.as_str()).filter(|name| !name.is_empty())?;
+        let is_offered = list != ServerList::Tools || backend.lists.may_offer(name);
+        let owner = Owner { server: backend.server_index(), name: name.to_owned() };
+        is_offered.then_some((beginning.len(), owner))
+    };
+    let current = roster.current.iter().filter(|backend| servers.contains(&backend.server_index()));
+    let owners: Vec<(usize, Owner)> = current.filter_map(owner).collect();
+    // The longest beginning says most. Without one, any of the servers may have the item.
+    let longest = owners.iter().map(|(length, _)| *length).max()?;
+    let mut fitting = owners.into_iter().filter(|(length, _)| *length == longest);
+    fitting.next().filter(|_| fitting.next().is_none()).map(|(_, owner)| owner)
+}
+
+/// Asks the server for this list, and waits for the outcome as long as a client should. Returns whether its list is surely known.
+async fn refresh(backend: &Arc<Backend>, list: ServerList, publish: impl Fn() + Send + 'static) -> bool {
     let (questions, listings) = (backend.refreshes.of(list), &backend.lists.rounds);
-    if !backend.runs() || questions.are_late() || listings.are_late() {
-        return;
+    if questions.are_late() || listings.are_late() {
+        return false;
     }
     // A gateway behind this one is patient with its own servers first.
     let patience = if backend.is_gateway() { LIST_PATIENCE } else { LIST_REFRESH_PATIENCE };
-    if timeout(patience, refreshed(backend, list, questions)).await.is_err() {
+    let is_known = timeout(patience, refreshed(backend, list, (questions, publish))).await;
+    is_known.unwrap_or_else(|_| {
         questions.note_late();
         listings.note_late();
         tracing::debug!("`{}` does not answer `{}` in time", backend.name(), list.method());
-    }
+        false
+    })
 }
 
-async fn refreshed(backend: &Arc<Backend>, list: ServerList, questions: &ListRounds) {
-    let Some(client) = backend.connection().usable_client().cloned() else { return };
-    let Ok(session) = client.ready().await else { return };
-    let is_listed = backend.lists.has_been_listed();
-    if !is_listed || announces(backend, list, &session) && !backend.lists.are_late(list) {
-        match !is_listed || backend.listener.has_announced() {
-            true => listed_anew(backend).await,
-            // Lists that are on their way may be newer than an announcement.
-            false => backend.lists.rounds.until_current_ended().await,
+async fn refreshed(
+    backend: &Arc<Backend>,
+    list: ServerList,
+    (questions, publish): (&ListRounds, impl Fn() + Send + 'static),
+) -> bool {
+    let client = backend.connection().usable_client().cloned();
+    let Some(client) = client else {
+        // A server that could not be listed may be there by now. One that rests has nothing new to tell, and is not started for that.
+        if backend.lists.failure_to_list() == Some(true) {
+            listed_anew(backend).await;
         }
-        return;
+        return false;
+    };
+    if client.ready().await.is_err() {
+        return false;
+    }
+    if !backend.lists.has_been_listed() {
+        listed_anew(backend).await;
+        return backend.lists.has_been_listed();
     }
     let (number, is_first) = questions.want();
     if is_first {
-        tokio::spawn(ask_while_wanted(Arc::clone(backend), list, client));
+        tokio::spawn(ask_while_wanted(Arc::clone(backend), list, client, publish));
     }
     questions.until_ended(number).await;
+    // The lists of a gateway are those of one era, and its servers may have others.
+    !backend.is_gateway() && backend.eras.counterpart().is_none()
 }
 
 /// Asks for a list, one question after the other, as long as somebody wants that.
-async fn ask_while_wanted(backend: Arc<Backend>, list: ServerList, client: Client) {
+async fn ask_while_wanted(
+    backend: Arc<Backend>,
+    list: ServerList,
+    client: Client,
+    publish: impl Fn() + Send + 'static,
+) {
     while backend.refreshes.of(list).begin_next() {
         match client.list(list, &RequestOptions::default()).await {
             Ok(listed) => {
-                let differs = backend.lists.differs(list, listed);
-                if differs && timeout(backend.request_timeout(), listed_anew(&backend)).await.is_err() {
-                    tracing::debug!("`{}` has changed a list and cannot be listed", backend.name());
+                if backend.lists.refresh(list, listed) {
+                    publish();
                 }
             }
             Err(error) => tracing::debug!("`{}` cannot be asked for a list: {error}", backend.name()),
@@ -105,17 +160,4 @@ async fn listed_anew(backend: &Backend) {
     let next = backend.lists.rounds.next();
     backend.listener.lists_are_wanted();
     backend.lists.rounds.until_ended(next).await;
-}
-
-/// Returns whether the server announces changes of this list, on a way that is open.
-fn announces(backend: &Backend, list: ServerList, session: &ServerInfo) -> bool {
-    let is_open = match backend.endpoint() {
-        // The servers behind another gateway may change their lists in silence.
-        _ if backend.is_gateway() => false,
-        _ if session.revision.is_stateless() => backend.connection().is_subscribed(),
-        Endpoint::Stdio(_) => true,
-        // A server need not keep a stream for announcements, and some declare them without it.
-        Endpoint::Http(_) => false,
-    };
-    is_open && list.is_announced(&session.capabilities)
 }

@@ -68,12 +68,6 @@ impl ListRounds {
         let _ended = counts.wait_for(|counts| counts.ended >= number).await;
     }
 
-    /// Waits until the round that runs has ended, if one does. Cancel-safe.
-    pub(super) async fn until_current_ended(&self) {
-        let current = self.0.borrow().begun;
-        self.until_ended(current).await;
-    }
-
     /// Notes that somebody has waited in vain, if a round runs.
     pub(super) fn note_late(&self) {
         self.0.send_modify(|counts| counts.is_late = counts.ended < counts.begun);
@@ -105,7 +99,6 @@ mod tests {
     #[tokio::test]
     async fn a_round_is_waited_for_until_it_ends_and_is_late_until_then() {
         let rounds = ListRounds::default();
-        rounds.until_current_ended().await;
         rounds.note_late();
         assert!(!rounds.are_late(), "nothing runs");
         let next = rounds.next();

@@ -205,28 +205,32 @@ impl ServerLists {
     }
 
     /// Takes the lists that the server has just given, after it had announced these kinds. Remembers them for the next run.
-    pub(super) fn take(&self, fetched: FetchedLists, announced: ListKinds) {
+    ///
+    /// # Errors
+    /// Fails with the server's error if it refuses to list its tools; its other lists are taken all the same.
+    pub(super) fn take(&self, fetched: FetchedLists, announced: ListKinds) -> Result<(), Error> {
         let FetchedLists { tools, others, late } = fetched;
-        let (tools, owners) = self.with_owners(tools);
         let capabilities = &late.greeted.0.capabilities;
-        let before = self.offered();
         let mut listed = ListedItems {
-            tools,
             extensions: extensions::of_capabilities(capabilities),
             declares_resources: ServerList::Resources.is_declared(capabilities),
-            owners,
-            ..ListedItems::default()
+            ..ListedItems::clone(&self.offered())
         };
-        for list in late.awaited() {
-            listed.items_mut(*list).clone_from(before.items(*list));
-        }
         for (list, items) in others {
             *listed.items_mut(list) = self.or_none(list, items);
+        }
+        match tools {
+            Ok(tools) => (listed.tools, listed.owners) = self.with_owners(tools),
+            Err(refusal) => {
+                self.known().offered = Arc::new(listed);
+                return Err(refusal);
+            }
         }
         self.remember(&late.greeted, &listed);
         self.accept(listed.clone(), announced);
         self.known().slow = late.awaited().to_vec();
         *self.late() = Some((late, listed)).filter(|(late, _)| !late.awaited().is_empty());
+        Ok(())
     }
 
     /// Waits until a list has come that took long, and takes it. Never ends if there is none. Cancel-safe.
@@ -250,29 +254,35 @@ impl ServerLists {
         self.known().slow.clone()
     }
 
-    /// Returns whether this list has not come yet.
-    pub(super) fn are_late(&self, list: ServerList) -> bool {
-        self.late().as_ref().is_some_and(|(late, _)| late.awaited().contains(&list))
-    }
-
     fn late(&self) -> MutexGuard<'_, Option<(LateLists, ListedItems)>> {
         self.late.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns whether these items, which the server has just listed, differ from those that it listed before.
-    pub(super) fn differs(&self, list: ServerList, items: Vec<Box<RawValue>>) -> bool {
-        let before = self.offered();
-        let now = match list {
+    /// Returns whether clients may have a tool of this name, if the server has one.
+    pub(super) fn may_offer(&self, tool: &str) -> bool {
+        self.entry.tool_rules.allows(tool)
+    }
+
+    /// Takes this list, which the server has just given by itself. Returns whether it differs from the one before.
+    pub(super) fn refresh(&self, list: ServerList, items: Vec<Box<RawValue>>) -> bool {
+        let (items, owners) = match list {
             ServerList::Tools => {
                 let (tools, owners) = self.with_owners(items);
-                if owners != before.owners {
-                    return true;
-                }
-                self.entry.tool_rules.offered(tools)
+                (self.allowed(tools), Some(owners))
             }
-            _ => items,
+            _ => (items, None),
         };
-        !are_same(before.items(list), &now)
+        let mut known = self.known();
+        let before = Arc::clone(&known.offered);
+        let mut now = ListedItems::clone(&before);
+        *now.items_mut(list) = items;
+        now.owners = owners.unwrap_or(now.owners);
+        if are_same(before.items(list), now.items(list)) && before.owners == now.owners {
+            return false;
+        }
+        known.announcements.listed(ListKinds::default(), &before, &now, Instant::now());
+        known.offered = Arc::new(now);
+        true
     }
 
     /// Reads the owners of tools, if the server is a gateway that names them.

@@ -99,11 +99,6 @@ impl NotificationListener {
         self.wanted.notify_one();
     }
 
-    /// Returns whether the server has announced changes since it was last asked for its lists.
-    pub(super) fn has_announced(&self) -> bool {
-        *self.announced() != ListKinds::default()
-    }
-
     /// Takes what the server has announced so far. Its lists are asked for next.
     pub(super) fn take_announced(&self) -> ListKinds {
         std::mem::take(&mut *self.announced())
@@ -192,6 +187,10 @@ impl ServerListener for NotificationListener {
 
     fn wrote_junk(&self, lines: u64) {
         self.record.wrote_junk(lines);
+    }
+
+    fn may_have_missed_some(&self) {
+        self.lists_may_have_changed();
     }
 
     fn notified(&self, method: &str, params: Option<&RawValue>) {

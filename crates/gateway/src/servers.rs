@@ -16,7 +16,7 @@ use super::{
     dispatch::dispatch,
     eras::EraChoice,
     gateway_core::GatewayCore,
-    list_refresh::refresh_all,
+    list_refresh::{refresh_all, unlisted_owner},
     request_metrics::{CountedRequest, RequestMetrics},
     server_task::{ServerTask, server_identity},
     server_tasks::ServerTasks,
@@ -25,6 +25,7 @@ use super::{
     tasks::TaskPoller,
     verdicts,
 };
+use crate::route::names::Owner;
 use unhang_core::{config::DISPOSE_LIMIT, list::ServerList, telemetry::SpanSubject};
 use unhang_upstream::client::Error;
 
@@ -198,10 +199,14 @@ impl Servers {
         }
     }
 
-    /// Asks the servers whose lists the caller sees for this list, if they may have changed it. Returns when the changes are published. Servers
-    /// that are slow to answer are waited for [`LIST_PATIENCE`](unhang_core::config::LIST_PATIENCE) at most.
-    pub async fn refresh(&self, list: ServerList) {
-        refresh_all(self.listed_backends(), list).await;
+    /// Asks the servers whose lists the caller sees for this list. Returns when the changes are published. Servers that are slow to answer are
+    /// waited for [`LIST_PATIENCE`](unhang_core::config::LIST_PATIENCE) at most. Returns the owner of the item `wanted`, if nobody lists that
+    /// and only one server may have it all the same.
+    pub async fn refresh(&self, list: ServerList, wanted: Option<&str>) -> Option<Owner> {
+        let core = Arc::downgrade(&self.core);
+        let publish = move || _ = core.upgrade().map(|core| core.publish_changed_list());
+        let unknown = refresh_all(self.listed_backends(), list, publish).await;
+        unlisted_owner(&self.core.roster(), list, wanted?, &unknown)
     }
 
     /// Keeps this thread awake while requests and answers follow one another closely. Does nothing on a machine with one processor, which

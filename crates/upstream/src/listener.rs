@@ -27,6 +27,9 @@ pub trait ServerListener: Send + Sync {
     /// Notes that the server has said something unasked, such as a log message or a change of a list. Must not wait.
     fn notified(&self, _method: &str, _params: Option<&RawValue>) {}
 
+    /// Notes that notifications of the server may have been lost, since its stream of them has begun anew. Must not wait.
+    fn may_have_missed_some(&self) {}
+
     /// Notes that the server has written so many lines to its stdout that were not messages. Must not wait.
     fn wrote_junk(&self, _lines: u64) {}
 

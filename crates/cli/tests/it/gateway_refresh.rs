@@ -30,15 +30,17 @@ fn has_grown(client: &mut Client, count: usize) {
 
 #[test]
 fn lists_that_a_server_changes_in_silence_are_those_of_the_next_request() {
-    let sandbox = Sandbox::with_jobs();
-    let mut client =
-        gateway(&sandbox, &[server("srv", &["changes-lists"], ""), server("other", &["honest"], "")]);
-    has_grown(&mut client, 1);
-    for count in 2..6 {
-        client.tool_text("srv__grow", json!({}));
-        has_grown(&mut client, count);
+    // The second server declares that it announces changes, and does not.
+    for program in [&["changes-lists"][..], &["changes-lists", "--declares-changes", "true"]] {
+        let sandbox = Sandbox::with_jobs();
+        let mut client = gateway(&sandbox, &[server("srv", program, ""), server("other", &["honest"], "")]);
+        has_grown(&mut client, 1);
+        for count in 2..6 {
+            client.tool_text("srv__grow", json!({}));
+            has_grown(&mut client, count);
+        }
+        finish(client, &sandbox);
     }
-    finish(client, &sandbox);
 }
 
 #[test]
@@ -118,5 +120,32 @@ fn a_server_that_is_busy_delays_a_list_once() {
     assert!(tools.iter().any(|name| name == "srv__grow"), "{tools:?}");
     assert!(took < Duration::from_secs(6), "{took:?}");
     assert!(client.answer(call)["result"].is_object());
+    finish(client, &sandbox);
+}
+
+#[test]
+fn a_call_of_a_tool_that_a_busy_server_has_just_got_waits_for_the_server() {
+    let sandbox = Sandbox::with_jobs();
+    let mut client = gateway(&sandbox, &[server("srv", &["changes-lists"], "deny = [\"grown-2\"]")]);
+    has_grown(&mut client, 1);
+    client.tool_text("srv__grow", json!({}));
+    client.tool_text("srv__grow", json!({}));
+    let busy = client.call("srv__block", json!({ "ms": 4_000 }));
+    let (unlisted, denied) = (client.call("srv__grown-1", json!({})), client.call("srv__grown-2", json!({})));
+    assert_eq!(client.answer(denied)["error"]["code"], -32602, "clients may not have that");
+    assert!(client.answer(busy)["result"].is_object());
+    assert_eq!(client.answer(unlisted)["result"]["content"][0]["text"], "grown-1");
+    finish(client, &sandbox);
+}
+
+#[test]
+fn a_server_that_refuses_to_list_its_tools_has_them_all_the_same() {
+    let sandbox = Sandbox::with_jobs();
+    let mut client = gateway(&sandbox, &[server("srv", &["changes-lists", "--refuses", "tools/list"], "")]);
+    for (method, member, name, beginning) in [LISTS[1], LISTS[2]] {
+        let all = listed(&mut client, method, member, name);
+        assert_eq!(all.iter().filter(|name| name.starts_with(beginning)).count(), 1, "{method}: {all:?}");
+    }
+    assert_eq!(client.tool_text("srv__grown-0", json!({})), "grown-0");
     finish(client, &sandbox);
 }

@@ -134,7 +134,7 @@ impl TestSession {
         while let Some(action) = self.mcp_session.next_action() {
             match action {
                 SessionAction::Refresh { key, .. } if self.are_servers_quick => {
-                    self.mcp_session.refreshed(self.now, key, &mut self.effects);
+                    self.mcp_session.refreshed(self.now, key, None, &mut self.effects);
                 }
                 // Each session tells the era of its client once.
                 SessionAction::ClientSpeaks { .. } => {}

@@ -126,6 +126,9 @@ async fn listen(
         sleep(pause).await;
         // By now a server process that has followed can be asked.
         client.doubted.notify_waiters();
+        if topics.lists {
+            client.listener.may_have_missed_some();
+        }
         pause = (pause * 2).min(LONGEST_PAUSE);
     }
 }

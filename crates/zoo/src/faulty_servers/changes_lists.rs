@@ -16,20 +16,33 @@ use unhang_demo_servers::{
 pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "changes-lists",
     incident: "A stateless server had no way to announce that its tools had changed, and its clients kept the old list for days (NousResearch/hermes-agent#95988); a proxy went on to list the tools of a server's former version (obot-platform/obot#7918).",
-    usage: "[--withholds METHOD]",
+    usage: "[--declares-changes true] [--withholds METHOD] [--refuses METHOD]",
     promises: &[1, 4],
     run,
 };
 
+/// The standard code of a server that is in trouble.
+const INTERNAL_ERROR: i64 = -32603;
+
 fn run(arguments: &ProgramArguments) -> io::Result<ExitCode> {
     let withheld = arguments.option("withholds")?.unwrap_or_default().to_owned();
+    let refused = arguments.option("refuses")?.unwrap_or_default().to_owned();
+    let declares = arguments.option("declares-changes")?.is_some();
     let mut grown = 0;
     Plain::new(PROGRAM.name).serve(|message| {
         if !message.is_request() || message.method() == withheld {
             return Ok(MessageHandling::Done);
         }
         let answered = match answer(message, &mut grown) {
-            Ok(result) => pipe::result(message.id(), result),
+            _ if message.method() == refused => pipe::error(message.id(), INTERNAL_ERROR, "it is broken"),
+            Ok(mut result) => {
+                if declares && message.method() == "initialize" {
+                    for list in ["tools", "prompts", "resources"] {
+                        result["capabilities"][list]["listChanged"] = true.into();
+                    }
+                }
+                pipe::result(message.id(), result)
+            }
             Err((code, text)) => pipe::error(message.id(), code, text),
         };
         pipe::send(&answered).map(|()| MessageHandling::Done)
