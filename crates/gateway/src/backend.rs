@@ -352,7 +352,11 @@ impl Backend {
             let _trial = self.trial();
             self.fetch_lists().await
         };
-        let taken = listed.and_then(|(fetched, announced)| self.lists.take(fetched, announced));
+        let taken = listed.and_then(|(fetched, announced)| {
+            let taken = self.lists.take(fetched, announced);
+            // An announcement waits until the server can be listed.
+            taken.inspect_err(|_| self.listener.note_announced(announced))
+        });
         taken.inspect_err(|error| {
             self.lists.note_failed();
             self.note(error);
