@@ -127,7 +127,7 @@ fn f_56_a_server_that_cannot_start_is_told_of_once_and_by_the_names_that_are_mis
     wait_until("it is told", PATIENCE, || client.stderr().contains(told));
     let refused = error(&mut client, "missing__tool", json!({}));
     let message = refused["message"].as_str().unwrap_or_default();
-    assert!(refused["code"] == -32602 && message.contains("could not be started"), "{refused}");
+    assert!(refused["code"] == -31003 && message.contains("could not be started"), "{refused}");
     wait_until("it was tried again", PATIENCE, || sandbox.log().matches("starting `missing`").count() > 2);
     assert_eq!(client.stderr().matches(told).count(), 1, "{}", client.stderr());
     finish(client, &sandbox);
