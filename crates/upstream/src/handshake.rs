@@ -2,8 +2,9 @@
 //!
 //! # Theory of operation
 //!
-//! `server/discover` goes out first, because the first request decides the era of some servers for good (contract 4). A server that knows
-//! only handshakes refuses it without harm. Any refusal but a modern one means `initialize`, and so does silence. But a server that is slow
+//! `server/discover` goes out first, because the first request decides the era of some servers for good (contract 4). Most servers that
+//! know only handshakes refuse it without harm. Some name revisions that nobody knows, and some processes exit: another process of those is
+//! greeted by `initialize`. Any refusal but a modern one means `initialize`, and so does silence. But a server that is slow
 //! to start is silent too, so the clock for silence runs from its first sign of life. The request that is answered first counts, even if
 //! the other has gone out by then (protocol.md 1.4).
 //!
@@ -26,8 +27,9 @@ use unhang_core::{
     revision::Revision,
 };
 
-/// The errors that come only from servers of the modern era: a header that differs, a missing capability, an unknown revision.
-const MODERN_ERRORS: [i64; 3] = [HEADER_MISMATCH, WANTS_CAPABILITY, WRONG_REVISION];
+/// The errors that come only from servers of the modern era: a header that differs, a missing capability. An unknown revision is not one of
+/// them: a server of handshakes may know the code too.
+const MODERN_ERRORS: [i64; 2] = [HEADER_MISMATCH, WANTS_CAPABILITY];
 pub(crate) const HEADER_MISMATCH: i64 = -32020;
 const WANTS_CAPABILITY: i64 = -32021;
 const WRONG_REVISION: i64 = -32022;
@@ -150,6 +152,10 @@ pub(crate) struct Handshake {
     was_repeated: bool,
     /// Says whether `initialize` went out first, because the server understood it the last time.
     guess: KnownEra,
+    /// What the server did when it was asked for `server/discover`, if that was no answer.
+    discovery_refusal: Option<String>,
+    /// The refusal was the exit of another process.
+    is_second_process: bool,
 }
 
 /// The knowledge about a server when the handshake began.
@@ -173,6 +179,33 @@ impl Handshake {
             is_initializing: first == HandshakeRequest::Initialize,
             was_repeated: false,
             guess: KnownEra::None,
+            discovery_refusal: None,
+            is_second_process: false,
+        }
+    }
+
+    /// Begins the handshake anew with `initialize`, for another process of a server that ended at `server/discover`. The time goes on.
+    pub(crate) fn with_another_process(&self, how_it_ended: &str) -> Self {
+        Self {
+            discovery_refusal: Some(format!("{how_it_ended} at `server/discover`")),
+            is_second_process: true,
+            ..Self::new(&self.server, self.since, HandshakeRequest::Initialize)
+        }
+    }
+
+    /// Returns whether the server has been sent `server/discover` and nothing else.
+    pub(crate) fn has_only_discovered(&self) -> bool {
+        self.is_discovering && !self.is_initializing && !self.was_repeated && self.guess == KnownEra::None
+    }
+
+    /// Adds to the failure of a start what the server did before at `server/discover`.
+    pub(crate) fn tell_refusal(&self, failure: &mut Failure) {
+        let Some(refusal) = &self.discovery_refusal else { return };
+        failure.happened = format!("{}; before that, {refusal}", failure.happened);
+        // Whoever may not come in does not come in by `initialize`.
+        let may_help = matches!(failure.kind, FaultKind::Deadline | FaultKind::BadResponse);
+        if may_help && !self.is_second_process {
+            failure.hint = format!("{}; {LEGACY_HINT}", failure.hint);
         }
     }
 
@@ -245,20 +278,30 @@ impl Handshake {
             Ok(answer) => {
                 let members: Value = serde_json::from_str(answer.get()).unwrap_or_default();
                 match supported(&members["supportedVersions"]) {
+                    Some(names) if is_ours(&names) => {
+                        HandshakeStep::Ready(Box::new(ServerInfo::read(Revision::V2026July, &answer)))
+                    }
+                    Some(names) => self.initialize_after(format!(
+                        "`{}` answered `server/discover` with no revision that unhang supports, only {}",
+                        self.server,
+                        names.join(", ")
+                    )),
                     // Some servers answer whatever is asked; such a server is not of the modern era.
-                    None => self.initialize(),
-                    Some(names) => self.choose(&names, || ServerInfo::read(Revision::V2026July, &answer)),
+                    None => self.initialize_after(format!(
+                        "`{}` answered `server/discover` without supportedVersions",
+                        self.server
+                    )),
                 }
             }
-            Err(Error::Server(error)) if error.code == WRONG_REVISION => match supported_by(&error) {
-                // The server says that it speaks the revision that it has just refused, so it is asked once more.
-                Some(names) if is_ours(&names) && !std::mem::replace(&mut self.was_repeated, true) => {
-                    self.is_discovering = true;
-                    HandshakeStep::Ask(HandshakeRequest::Discover)
-                }
-                Some(names) => self.choose_handshake(&names),
-                None => self.refused("server/discover", &error),
-            },
+            // The server says that it speaks the revision that it has just refused, so it is asked once more.
+            Err(Error::Server(error))
+                if error.code == WRONG_REVISION
+                    && supported_by(&error).is_some_and(|names| is_ours(&names))
+                    && !std::mem::replace(&mut self.was_repeated, true) =>
+            {
+                self.is_discovering = true;
+                HandshakeStep::Ask(HandshakeRequest::Discover)
+            }
             Err(Error::Server(error)) if MODERN_ERRORS.contains(&error.code) => {
                 self.refused("server/discover", &error)
             }
@@ -270,31 +313,21 @@ impl Handshake {
             {
                 HandshakeStep::FailedWith(failure)
             }
-            Err(_) => self.initialize(),
+            Err(Error::Server(error)) => {
+                let supports =
+                    supported_by(&error).map(|names| format!("; it supports only {}", names.join(", ")));
+                let told = self.told("server/discover", &error);
+                self.initialize_after(told + &supports.unwrap_or_default())
+            }
+            Err(Error::Failure(failure)) => self.initialize_after(failure.happened),
+            Err(error) => self.initialize_after(error.to_string()),
         }
     }
 
-    fn choose(&mut self, names: &[String], session: impl FnOnce() -> ServerInfo) -> HandshakeStep {
-        if is_ours(names) {
-            return HandshakeStep::Ready(Box::new(session()));
-        }
-        self.choose_handshake(names)
-    }
-
-    /// Chooses `initialize` if the server, which does not speak the stateless revision, speaks an older one; fails otherwise.
-    fn choose_handshake(&mut self, names: &[String]) -> HandshakeStep {
-        if names.iter().any(|name| Revision::of_handshake(name).is_some()) {
-            return self.initialize();
-        }
-        HandshakeStep::Failed(
-            FaultKind::BadResponse,
-            format!(
-                "`{}` supports no revision of MCP that unhang supports, only {}",
-                self.server,
-                names.join(", ")
-            ),
-            "use a version of it that supports one of 2024-11-05 to 2026-07-28",
-        )
+    /// Goes on with `initialize`, because the server did this at `server/discover`.
+    fn initialize_after(&mut self, refusal: String) -> HandshakeStep {
+        self.discovery_refusal = Some(refusal);
+        self.initialize()
     }
 
     fn initialized(&mut self, outcome: Result<Box<RawValue>, Error>) -> HandshakeStep {
@@ -319,16 +352,19 @@ impl Handshake {
                 return HandshakeStep::Wait;
             }
             Err(Error::Server(error)) => return self.refused("initialize", &error),
-            Err(Error::Failure(failure)) => return HandshakeStep::FailedWith(failure),
+            Err(Error::Failure(mut failure)) => {
+                self.tell_refusal(&mut failure);
+                return HandshakeStep::FailedWith(failure);
+            }
             Err(error) => {
-                return HandshakeStep::Failed(FaultKind::StartFailed, error.to_string(), START_HINT);
+                return self.failed(FaultKind::StartFailed, error.to_string(), START_HINT);
             }
         };
         let members: Value = serde_json::from_str(answer.get()).unwrap_or_default();
         match members["protocolVersion"].as_str() {
             Some(name) => match Revision::of_handshake(name).or(None) {
                 Some(revision) => HandshakeStep::Ready(Box::new(ServerInfo::read(revision, &answer))),
-                None => HandshakeStep::Failed(
+                None => self.failed(
                     FaultKind::BadResponse,
                     format!(
                         "`{}` answered `initialize` with revision `{name}`, which MCP does not have",
@@ -337,7 +373,7 @@ impl Handshake {
                     "this is a fault of the server",
                 ),
             },
-            None => HandshakeStep::Failed(
+            None => self.failed(
                 FaultKind::BadResponse,
                 format!("`{}` answered `initialize` without a protocolVersion", self.server),
                 "check whether it is an MCP server",
@@ -346,11 +382,29 @@ impl Handshake {
     }
 
     fn refused(&self, method: &str, error: &ServerError) -> HandshakeStep {
-        let happened =
-            format!("`{}` refused `{method}`: {} (error {})", self.server, error.message, error.code);
-        HandshakeStep::Failed(FaultKind::StartFailed, happened, START_HINT)
+        self.failed(FaultKind::StartFailed, self.told(method, error), START_HINT)
+    }
+
+    fn told(&self, method: &str, error: &ServerError) -> String {
+        format!("`{}` refused `{method}`: {} (error {})", self.server, error.message, error.code)
+    }
+
+    fn failed(&self, kind: FaultKind, happened: String, hint: &'static str) -> HandshakeStep {
+        match &self.discovery_refusal {
+            Some(refusal) if self.is_second_process => {
+                HandshakeStep::Failed(kind, format!("{happened}; before that, {refusal}"), hint)
+            }
+            Some(refusal) => {
+                HandshakeStep::Failed(kind, format!("{happened}; before that, {refusal}"), LEGACY_HINT)
+            }
+            None => HandshakeStep::Failed(kind, happened, hint),
+        }
     }
 }
+
+/// The hint for a server that has refused both requests: some take `initialize` only as the first.
+const LEGACY_HINT: &str =
+    "see its log; `era = \"legacy\"` in its configuration greets it by `initialize` alone";
 
 /// The hint for a server process whose handshake fails.
 pub(super) const START_HINT: &str = "see its stderr, and check whether it is an MCP server";
@@ -381,196 +435,4 @@ fn supported_by(error: &ServerError) -> Option<Vec<String>> {
 }
 
 #[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    fn at(milliseconds: u64) -> Duration {
-        Duration::from_millis(milliseconds)
-    }
-
-    fn raw(text: &str) -> Box<RawValue> {
-        RawValue::from_string(text.to_owned()).unwrap()
-    }
-
-    fn refusal(code: i64, data: &str) -> Result<Box<RawValue>, Error> {
-        let error = format!(r#"{{"code":{code},"message":"no","data":{data}}}"#);
-        Err(Error::Server(Box::new(ServerError::read("srv", "server/discover", &error))))
-    }
-
-    const MODERN: &str = r#"{"supportedVersions":["2026-07-28"],"capabilities":{"tools":{}},"_meta":{"io.modelcontextprotocol/serverInfo":{"name":"m"}}}"#;
-    const LEGACY: &str = r#"{"protocolVersion":"2025-06-18","capabilities":{},"serverInfo":{"name":"l"},"instructions":"be kind"}"#;
-
-    fn short(step: &HandshakeStep) -> String {
-        match step {
-            HandshakeStep::Wait => "wait".to_owned(),
-            HandshakeStep::Ask(ask) => ask.method().to_owned(),
-            HandshakeStep::Ready(session) => {
-                format!(
-                    "{} {}",
-                    session.revision.name(),
-                    session.server_info.as_ref().map_or("", |info| info["name"].as_str().unwrap())
-                )
-            }
-            HandshakeStep::Failed(kind, happened, _) => format!("{}: {happened}", kind.word()),
-            HandshakeStep::FailedWith(failure) => failure.kind.word().to_owned(),
-        }
-    }
-
-    #[test]
-    fn the_first_answer_decides() {
-        let failure = |kind| Err(Failure { kind, ..Failure::ended() }.into());
-        for (answer, expect) in [
-            (Ok(raw(MODERN)), "2026-07-28 m"),
-            (Ok(raw(r#"{"supportedVersions":["2025-11-25","2026-07-28"]}"#)), "2026-07-28 "),
-            (Ok(raw(r#"{"supportedVersions":["2025-11-25"]}"#)), "initialize"),
-            (
-                Ok(raw(r#"{"supportedVersions":["2027-01-01"]}"#)),
-                "bad_response: `srv` supports no revision of MCP that unhang supports, only 2027-01-01",
-            ),
-            (Ok(raw("{}")), "initialize"),
-            (Ok(raw("[]")), "initialize"),
-            (refusal(-32601, "null"), "initialize"),
-            (refusal(-32602, "null"), "initialize"),
-            (refusal(-32000, "null"), "initialize"),
-            (refusal(-32022, r#"{"supported":["2025-06-18"]}"#), "initialize"),
-            (refusal(-32022, r#"{"supported":["2026-07-28"]}"#), "server/discover"),
-            (
-                refusal(-32022, r#"{"supported":["2027-01-01"]}"#),
-                "bad_response: `srv` supports no revision of MCP that unhang supports, only 2027-01-01",
-            ),
-            (refusal(-32022, "null"), "start_failed: `srv` refused `server/discover`: no (error -32022)"),
-            (refusal(-32021, "null"), "start_failed: `srv` refused `server/discover`: no (error -32021)"),
-            (failure(FaultKind::BadResponse), "initialize"),
-            (failure(FaultKind::Deadline), "deadline"),
-            (failure(FaultKind::ServerExited), "server_exited"),
-        ] {
-            let told = format!("{answer:?}");
-            let step = Handshake::new("srv", at(0), HandshakeRequest::Discover)
-                .answered(HandshakeRequest::Discover, answer);
-            assert_eq!(short(&step), expect, "{told}");
-        }
-    }
-
-    #[test]
-    fn the_handshake_of_old_is_checked() {
-        for (answer, expect) in [
-            (Ok(raw(LEGACY)), "2025-06-18 l"),
-            (
-                Ok(raw(r#"{"protocolVersion":"1999-01-01"}"#)),
-                "bad_response: `srv` answered `initialize` with revision `1999-01-01`, which MCP does \
-                 not have",
-            ),
-            (
-                Ok(raw(r#"{"protocolVersion":"2026-07-28"}"#)),
-                "bad_response: `srv` answered `initialize` with revision `2026-07-28`, which MCP does \
-                 not have",
-            ),
-            (Ok(raw("{}")), "bad_response: `srv` answered `initialize` without a protocolVersion"),
-            (refusal(-32603, "null"), "start_failed: `srv` refused `initialize`: no (error -32603)"),
-        ] {
-            let mut handshake = Handshake::new("srv", at(0), HandshakeRequest::Discover);
-            assert_eq!(
-                short(&handshake.answered(HandshakeRequest::Discover, refusal(-32601, "null"))),
-                "initialize"
-            );
-            assert_eq!(short(&handshake.answered(HandshakeRequest::Initialize, answer)), expect);
-        }
-        let HandshakeStep::Ready(session) = Handshake::new("srv", at(0), HandshakeRequest::Discover)
-            .answered(HandshakeRequest::Initialize, Ok(raw(LEGACY)))
-        else {
-            panic!()
-        };
-        assert_eq!((session.instructions.as_deref(), session.answer.get()), (Some("be kind"), LEGACY));
-    }
-
-    /// A cold start and a server that keeps silent look alike (protocol.md 1.4).
-    #[test]
-    fn silence_means_initialize_but_counts_from_the_first_sign_of_life() {
-        let mut handshake = Handshake::new("srv", at(0), HandshakeRequest::Discover);
-        assert_eq!(handshake.next_tick(), Some(PROBE_SILENCE));
-        assert_eq!(short(&handshake.tick(at(5_000))), "wait");
-        handshake.alive(at(6_000));
-        handshake.alive(at(7_000));
-        assert_eq!(handshake.next_tick(), Some(at(9_000)));
-        assert_eq!(short(&handshake.tick(at(8_999))), "wait");
-        assert_eq!(short(&handshake.tick(at(9_000))), "initialize");
-        assert_eq!(
-            (handshake.next_tick(), short(&handshake.tick(at(99_000)))),
-            (None, "wait".to_owned()),
-            "once"
-        );
-        // The late answer to the first question is as good as any.
-        assert_eq!(short(&handshake.answered(HandshakeRequest::Discover, Ok(raw(MODERN)))), "2026-07-28 m");
-
-        let mut silent = Handshake::new("srv", at(0), HandshakeRequest::Discover);
-        assert_eq!(short(&silent.tick(PROBE_SILENCE)), "initialize");
-        assert_eq!(
-            short(&silent.answered(HandshakeRequest::Initialize, refusal(-32022, "null"))),
-            "wait",
-            "it has taken to the other era"
-        );
-        assert_eq!(
-            short(&silent.answered(HandshakeRequest::Discover, refusal(-32601, "null"))),
-            "wait",
-            "initialize is out already"
-        );
-    }
-
-    #[test]
-    fn what_was_known_of_a_server_is_a_guess() {
-        let failure = |kind| Err(Failure { kind, ..Failure::ended() }.into());
-        let begin = || Handshake::guessing("srv", at(0));
-        assert_eq!(short(&begin().answered(HandshakeRequest::Initialize, Ok(raw(LEGACY)))), "2025-06-18 l");
-        assert_eq!(
-            short(&begin().answered(HandshakeRequest::Initialize, failure(FaultKind::ServerExited))),
-            "server_exited"
-        );
-        // It knows the other one alone by now, and says so.
-        for refused in [refusal(-32022, "null"), refusal(-32601, "null"), failure(FaultKind::BadResponse)] {
-            let mut changed = begin();
-            assert_eq!(short(&changed.answered(HandshakeRequest::Initialize, refused)), "server/discover");
-            assert_eq!(short(&changed.answered(HandshakeRequest::Discover, Ok(raw(MODERN)))), "2026-07-28 m");
-        }
-        // It refuses whatever comes first.
-        let mut odd = begin();
-        assert_eq!(
-            short(&odd.answered(HandshakeRequest::Initialize, refusal(-32000, "null"))),
-            "server/discover"
-        );
-        assert_eq!(short(&odd.answered(HandshakeRequest::Discover, refusal(-32601, "null"))), "initialize");
-        assert_eq!(
-            short(&odd.answered(HandshakeRequest::Initialize, refusal(-32000, "null"))),
-            "start_failed: `srv` refused `initialize`: no (error -32000)"
-        );
-        // It says nothing to the first; both may be answered late.
-        let mut mute = begin();
-        mute.alive(at(1_000));
-        assert_eq!(short(&mute.tick(at(3_999))), "wait");
-        assert_eq!(short(&mute.tick(at(4_000))), "server/discover");
-        assert_eq!((mute.next_tick(), short(&mute.tick(at(99_000)))), (None, "wait".to_owned()));
-        assert_eq!(short(&mute.answered(HandshakeRequest::Initialize, refusal(-32601, "null"))), "wait");
-        assert_eq!(short(&mute.answered(HandshakeRequest::Discover, Ok(raw(MODERN)))), "2026-07-28 m");
-        let mut slow = begin();
-        assert_eq!(short(&slow.tick(PROBE_SILENCE)), "server/discover");
-        assert_eq!(short(&slow.answered(HandshakeRequest::Discover, refusal(-32601, "null"))), "wait");
-        assert_eq!(short(&slow.answered(HandshakeRequest::Initialize, Ok(raw(LEGACY)))), "2025-06-18 l");
-    }
-
-    #[test]
-    fn what_every_stateless_request_says_is_added_and_keeps_the_rest() {
-        let introduction = Introduction::new(&json!({ "name": "unhang" }), &json!({ "elicitation": {} }));
-        let params = introduction.signed(r#"{"_meta":{"progressToken":1},"name":"x"}"#);
-        let params: Value = serde_json::from_str(&params).unwrap();
-        let meta = &params["_meta"];
-        assert_eq!((&meta["progressToken"], &params["name"]), (&json!(1), &json!("x")));
-        assert_eq!(meta["io.modelcontextprotocol/protocolVersion"], "2026-07-28");
-        assert_eq!(meta["io.modelcontextprotocol/clientCapabilities"], json!({ "elicitation": {} }));
-        let asked: Value = serde_json::from_str(&introduction.params(HandshakeRequest::Initialize)).unwrap();
-        assert_eq!(
-            (&asked["protocolVersion"], &asked["clientInfo"]["name"]),
-            (&json!("2025-11-25"), &json!("unhang"))
-        );
-    }
-}
+mod tests;

@@ -72,6 +72,10 @@ struct StdioActor {
     health: Health,
     /// The reason why the server is of no use any more, if it lives on.
     useless: Option<Uselessness>,
+    /// The process had read all that it was sent when it began to end. One that reads nothing exits for a reason of its own.
+    had_read: Option<bool>,
+    /// Another process of the server is to be started when this one has gone.
+    starts_another: bool,
     /// The time by which the server has to have gone, once its end has begun.
     ends_by: Option<Instant>,
 }
@@ -90,6 +94,8 @@ impl StdioActor {
             process: None,
             stderr_seen: 0,
             useless: None,
+            had_read: None,
+            starts_another: false,
             ends_by: None,
             server,
             tail,
@@ -101,14 +107,32 @@ impl StdioActor {
     }
 
     fn start(&mut self) {
+        if self.spawned() {
+            self.upstream_session.greet();
+            self.send();
+        }
+    }
+
+    /// Starts a process, and returns whether it runs.
+    fn spawned(&mut self) -> bool {
         tracing::debug!("starting `{}`", self.upstream_session.name);
         match ServerProcess::start(&self.upstream_session.name, &self.server, self.tail.clone(), |_| {}) {
-            Ok(process) => {
-                self.process = Some(process);
-                self.upstream_session.greet();
-                self.send();
-            }
+            Ok(process) => self.process = Some(process),
             Err(error) => self.start_failed(&error.to_string()),
+        }
+        self.process.is_some()
+    }
+
+    /// Starts another process of a server that ended at `server/discover`.
+    fn start_another(&mut self) {
+        let limits = &self.upstream_session.limits;
+        self.lines = Lines::new(limits.max_message);
+        self.turn = ReadTurn::default();
+        self.to_server = Queue::new(usize::MAX);
+        self.health = Health::new(limits, self.upstream_session.now());
+        (self.useless, self.had_read) = (None, None);
+        if self.spawned() {
+            self.upstream_session.greet_another_process();
         }
     }
 
@@ -268,7 +292,15 @@ impl StdioActor {
     fn stop_useless(&mut self, why: &'static str) {
         let since = self.upstream_session.now();
         self.useless.get_or_insert(Uselessness { since, why });
+        self.note_what_was_read();
         self.begin_stop();
+    }
+
+    /// Notes whether the process has read all that it was sent, while the pipe can still tell.
+    fn note_what_was_read(&mut self) {
+        let input = self.process.as_ref().and_then(|process| process.server.input.as_ref());
+        let is_all_read = input.is_some_and(|input| input.unread() == 0) && self.to_server.is_empty();
+        self.had_read.get_or_insert(is_all_read);
     }
 
     /// Stops a server that has closed its stdin. It may still answer what it has read; its end tells the callers.
@@ -297,6 +329,9 @@ impl StdioActor {
                     tracing::warn!("`{name}` left {} processes behind; unhang ended them", swept.leaked);
                 }
                 self.process = None;
+                if std::mem::take(&mut self.starts_another) && !self.upstream_session.is_ending {
+                    self.start_another();
+                }
             }
         }
     }
@@ -332,6 +367,14 @@ impl StdioActor {
         let (now, stop_grace) = (self.upstream_session.now(), self.upstream_session.limits.stop_grace);
         let our_reason = self.useless.and_then(|useless| useless.reason_of_end(now, stop_grace));
         let happened = end_of_server(name, &exit.to_string(), our_reason);
+        let is_its_own_end = our_reason.is_none();
+        self.note_what_was_read();
+        if is_its_own_end
+            && self.had_read == Some(true)
+            && self.upstream_session.wants_another_process(&happened)
+        {
+            return self.starts_another = true;
+        }
         let (kind, happened, hint) = match self.upstream_session.session {
             Some(_) => (FaultKind::ServerExited, happened, "see its stderr"),
             None => {
@@ -344,7 +387,11 @@ impl StdioActor {
             }
         };
         let failure = self.upstream_session.failure(kind, happened.clone(), hint);
-        self.upstream_session.end(Failure { exit: Some(exit.to_string()), ..failure });
+        let mut failure = Failure { exit: Some(exit.to_string()), ..failure };
+        if self.upstream_session.session.is_none() {
+            self.upstream_session.tell_refusal(&mut failure);
+        }
+        self.upstream_session.end(failure);
         // If nobody waits for an answer, nothing else tells of it.
         tracing::info!("{happened}");
     }

@@ -7,6 +7,7 @@
 //! Invariants: nothing here waits for the server. Each caller gets one outcome. When the session is over, everybody has been told why.
 
 mod audience;
+mod greeting;
 mod outbox;
 mod probing;
 mod reply_budget;
@@ -32,9 +33,7 @@ pub(crate) use self::{outbox::Outgoing, reply_budget::ReplyReservation};
 use super::{
     ActorCommand, ActorRequest, LISTEN, Mailbox, ProgressSender, RequestOutcome, RequestSignature,
     ServerPhase,
-    handshake::{
-        Handshake, HandshakeRequest, HandshakeStep, Introduction, REMOTE_START_HINT, START_HINT, ServerInfo,
-    },
+    handshake::{Handshake, HandshakeRequest, Introduction, ServerInfo},
     listener::ServerListener,
     question::{OfSession, SideMessage, SideMessageSender, TASK_BEGUN},
     request_table::{PendingRequest, RequestTable, TableEvent},
@@ -135,24 +134,6 @@ impl UpstreamSession {
             mailbox,
             tail,
         }
-    }
-
-    /// Begins the first handshake, in the way that the server was found to understand.
-    pub(crate) fn greet(&mut self) {
-        if !self.is_legacy {
-            return self.begin(HandshakeRequest::Discover);
-        }
-        self.handshake = Handshake::guessing(&self.name, self.now());
-        self.ask(HandshakeRequest::Initialize);
-    }
-
-    /// Begins a handshake with this request.
-    pub(crate) fn begin(&mut self, ask: HandshakeRequest) {
-        self.session = None;
-        // A server that is greeted anew knows nothing of earlier calls.
-        self.abandoned = AbandonedCalls::default();
-        self.handshake = Handshake::new(&self.name, self.now(), ask);
-        self.ask(ask);
     }
 
     /// Returns the time since the session was made.
@@ -320,40 +301,6 @@ impl UpstreamSession {
                 state.phase = phase;
             }
         });
-    }
-
-    fn ask(&mut self, ask: HandshakeRequest) {
-        // The whole handshake has one deadline, from its beginning on.
-        let (since, limit) = (self.handshake.since(), self.limits.start_timeout);
-        let id = self.request_table.begin(since, ask.method(), limit, RequestOrigin::Handshake(ask));
-        let line = compose::request(&id, ask.method(), &self.introduction.params(ask));
-        self.out.push(Outgoing::Request { id, method: ask.method().into(), line, mirrored: Vec::new() });
-    }
-
-    fn step(&mut self, step: HandshakeStep) {
-        match step {
-            HandshakeStep::Wait => {}
-            HandshakeStep::Ask(ask) => self.ask(ask),
-            HandshakeStep::Ready(session) => self.ready(*session),
-            HandshakeStep::Failed(kind, happened, hint) => {
-                let hint = if self.is_remote && hint == START_HINT { REMOTE_START_HINT } else { hint };
-                let failure = self.failure(kind, happened, hint);
-                self.end(failure);
-            }
-            HandshakeStep::FailedWith(failure) => self.end(*failure),
-        }
-    }
-
-    fn ready(&mut self, session: ServerInfo) {
-        if !session.revision.is_stateless() {
-            let line = compose::notification("notifications/initialized", "{}");
-            self.out.push(Outgoing::Initialized(line));
-        }
-        let (since, revision) = (self.now(), session.revision.name());
-        tracing::info!("`{}` is ready after {} (revision {revision})", self.name, in_words(since));
-        let session = Arc::new(session);
-        self.session = Some(session.clone());
-        self.tell(ServerPhase::Ready(session));
     }
 
     fn command(&mut self, command: Option<ActorCommand>, waiting: usize) {

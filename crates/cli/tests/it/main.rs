@@ -51,6 +51,7 @@ mod gateway_old;
 mod gateway_param_headers;
 mod gateway_redeployed;
 mod gateway_refresh;
+mod gateway_refusals;
 mod gateway_reload;
 mod gateway_restarts;
 mod gateway_routing;

@@ -265,6 +265,11 @@ impl HttpActor {
         let is_broken = self.is_broken(id);
         let method = self.exchanges.get(id).map_or("", |exchange| &exchange.method);
         let (mut kind, mut hint) = close.verdict(self.upstream_session.session.is_none(), method);
+        let is_discovery = self.upstream_session.of_handshake(id) == Some(Handshake::Discover);
+        if is_discovery && close.is_lost() && !self.upstream_session.is_leader() {
+            // Some servers of handshakes drop the connection at a request that they do not know.
+            kind = FaultKind::BadResponse;
+        }
         if is_broken && kind == FaultKind::BadResponse {
             kind = FaultKind::ServerExited;
         }
@@ -403,8 +408,10 @@ impl HttpActor {
             });
         }
         let (kind, hint) = match status {
-            401 | 403 => (FaultKind::StartFailed, "log in, or give it the header that it requires"),
-            // Legacy servers answer a request that they do not know with anything.
+            401 | 403 if status == 401 || !is_probe => {
+                (FaultKind::StartFailed, "log in, or give it the header that it requires")
+            }
+            // Legacy servers, and proxies before them, answer a request that they do not know with anything.
             _ if is_probe => (FaultKind::BadResponse, "check whether it is an MCP server"),
             404 | 405 => (FaultKind::StartFailed, "check the path of its URL"),
             429 => (FaultKind::Overloaded, "ask again later, or send fewer requests at a time"),

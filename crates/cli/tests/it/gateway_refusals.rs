@@ -1,0 +1,249 @@
+//! Servers that refuse the era that they do not speak in unusual ways.
+
+use std::{
+    fs,
+    io::{BufRead, BufReader, Read, Write},
+    net::{Ipv4Addr, TcpListener, TcpStream},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    thread,
+};
+
+use serde_json::{Value, json};
+
+use crate::{
+    gateway::{finish as finish_window, gateway as window},
+    gateway_http::{finish, gateway, modern_call},
+    harness::{Sandbox, lab_program, run_to_end},
+};
+
+/// How the server refuses a request of an era that it does not speak.
+#[derive(Clone, Copy, Debug)]
+enum Refusal {
+    /// This status, and these words.
+    Plain(&'static str, &'static str),
+    /// This status, and a message of JSON-RPC with this member.
+    Message(&'static str, &'static str),
+    /// The connection closes.
+    Hangup,
+}
+
+const FORBIDDEN: Refusal = Refusal::Plain("403 Forbidden", "Forbidden");
+
+/// What stands behind the URL at the moment.
+struct Behind {
+    speaks_legacy: bool,
+    speaks_modern: bool,
+    has_sessions: bool,
+    refusal: Refusal,
+    /// The era and the method of each request.
+    asked: Vec<(bool, String)>,
+}
+
+/// A server over HTTP, and what stands behind its URL.
+struct Fickle {
+    url: String,
+    behind: Arc<Mutex<Behind>>,
+}
+
+impl Fickle {
+    fn start(speaks_legacy: bool, speaks_modern: bool, refusal: Refusal) -> Fickle {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+        let url = format!("http://{}/mcp", listener.local_addr().expect("an address"));
+        let behind = Behind { speaks_legacy, speaks_modern, has_sessions: false, refusal, asked: Vec::new() };
+        let behind = Arc::new(Mutex::new(behind));
+        let served = Arc::clone(&behind);
+        // It ends with the process of the test.
+        thread::spawn(move || {
+            for client in listener.incoming().map_while(Result::ok) {
+                let served = Arc::clone(&served);
+                thread::spawn(move || serve(&client, &served));
+            }
+        });
+        Fickle { url, behind }
+    }
+
+    fn now(&self) -> MutexGuard<'_, Behind> {
+        self.behind.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn asked_for(&self, method: &str) -> usize {
+        self.now().asked.iter().filter(|(_, asked)| asked == method).count()
+    }
+
+    fn configured(&self) -> String {
+        format!("[servers.srv]\nurl = {:?}\n", self.url)
+    }
+}
+
+/// Answers the one request of a connection.
+fn serve(mut client: &TcpStream, behind: &Mutex<Behind>) -> Option<()> {
+    let mut reader = BufReader::new(client.try_clone().ok()?);
+    let (mut verb, mut line, mut length, mut is_modern) = (String::new(), String::new(), 0, false);
+    reader.read_line(&mut verb).ok()?;
+    while reader.read_line(&mut line).ok()? > 2 {
+        match line.to_ascii_lowercase().split_once(':') {
+            Some(("content-length", value)) => length = value.trim().parse().ok()?,
+            Some(("mcp-protocol-version", value)) => is_modern = value.trim() == "2026-07-28",
+            _ => {}
+        }
+        line.clear();
+    }
+    let mut body = vec![0; length];
+    reader.read_exact(&mut body).ok()?;
+    let request: Value = serde_json::from_slice(&body).unwrap_or_default();
+    let method = request["method"].as_str().unwrap_or_default().to_owned();
+    let mut behind = behind.lock().unwrap_or_else(PoisonError::into_inner);
+    behind.asked.push((is_modern, method.clone()));
+    let id = &request["id"];
+    let plain = |status: &str, text: &str| (status.to_owned(), "text/plain", text.to_owned());
+    let (status, kind, answer) = if !verb.starts_with("POST") {
+        plain("405 Method Not Allowed", "")
+    } else if !(if is_modern { behind.speaks_modern } else { behind.speaks_legacy }) {
+        match behind.refusal {
+            Refusal::Plain(status, text) if text.starts_with('<') => {
+                (status.to_owned(), "text/html", text.to_owned())
+            }
+            Refusal::Plain(status, text) => plain(status, text),
+            Refusal::Message(status, member) => {
+                (status.to_owned(), "application/json", format!(r#"{{"jsonrpc":"2.0","id":{id},{member}}}"#))
+            }
+            Refusal::Hangup => return None,
+        }
+    } else if id.is_null() {
+        plain("202 Accepted", "")
+    } else {
+        let mut answer = answered(&method, &request["params"]);
+        if is_modern {
+            answer["result"]["resultType"] = json!("complete");
+        }
+        (answer["jsonrpc"], answer["id"]) = (json!("2.0"), id.clone());
+        ("200 OK".to_owned(), "application/json", answer.to_string())
+    };
+    let session = if behind.has_sessions && method == "initialize" { "mcp-session-id: one\r\n" } else { "" };
+    let head = format!(
+        "HTTP/1.1 {status}\r\ncontent-type: {kind}\r\ncontent-length: {}\r\n{session}connection: close\r\n\r\n",
+        answer.len()
+    );
+    client.write_all(format!("{head}{answer}").as_bytes()).ok()
+}
+
+fn answered(method: &str, params: &Value) -> Value {
+    let capabilities = json!({ "tools": {} });
+    match method {
+        "server/discover" => {
+            json!({ "result": { "supportedVersions": ["2026-07-28"], "capabilities": capabilities } })
+        }
+        "initialize" => json!({ "result": {
+            "protocolVersion": "2025-11-25", "capabilities": capabilities,
+            "serverInfo": { "name": "s", "version": "1" },
+        } }),
+        "ping" => json!({ "result": {} }),
+        "tools/list" => {
+            let tool = |name: &str| json!({ "name": name, "inputSchema": { "type": "object" } });
+            json!({ "result": { "tools": [tool("echo"), tool("none")] } })
+        }
+        "tools/call" if params["name"] == "echo" => {
+            json!({ "result": { "content": [{ "type": "text", "text": "x" }] } })
+        }
+        "tools/call" => json!({ "error": { "code": -32602, "message": "bad arguments" } }),
+        _ => json!({ "error": { "code": -32601, "message": "not here" } }),
+    }
+}
+
+#[test]
+fn a_server_that_refuses_to_be_discovered_in_any_way_is_greeted_by_initialize() {
+    for refusal in [
+        FORBIDDEN,
+        Refusal::Message("403 Forbidden", r#""error":{"code":-32000,"message":"Forbidden"}"#),
+        Refusal::Message("200 OK", r#""result":{"supportedVersions":["2099-01-01"],"capabilities":{}}"#),
+        Refusal::Message(
+            "400 Bad Request",
+            r#""error":{"code":-32022,"message":"no","data":{"supported":["2099-01-01"]}}"#,
+        ),
+        Refusal::Message("200 OK", r#""error":{"code":-32022,"message":"no"}"#),
+        Refusal::Hangup,
+    ] {
+        let sandbox = Sandbox::with_jobs();
+        let server = Fickle::start(true, false, refusal);
+        let mut client = window(&sandbox, &[server.configured()]);
+        assert_eq!(client.tool_text("srv__echo", json!({})), "x", "{refusal:?}");
+        assert_eq!(server.asked_for("initialize"), 1, "{refusal:?}");
+        finish_window(client, &sandbox);
+    }
+}
+
+#[test]
+fn a_server_that_refuses_both_greetings_is_told_of_both() {
+    for (refusal, before) in [
+        (FORBIDDEN, "answered `server/discover` with HTTP 403: Forbidden"),
+        (
+            Refusal::Message("200 OK", r#""error":{"code":-32022,"message":"no"}"#),
+            "refused `server/discover`: no (error -32022)",
+        ),
+    ] {
+        let sandbox = Sandbox::new();
+        let server = Fickle::start(false, false, refusal);
+        let mut command = sandbox.unhang();
+        command.args(["tools", &server.url]);
+        let (code, _, stderr) = run_to_end(command);
+        assert_eq!(code, 3, "{stderr}");
+        for part in [before, "; before that, ", "`initialize`"] {
+            assert!(stderr.contains(part), "{stderr}");
+        }
+        assert_eq!(stderr.contains("era = \"legacy\""), !before.contains("403"), "{stderr}");
+    }
+}
+
+/// It is started once more, which is no failure, and the next run begins with what it understands.
+#[test]
+fn a_process_that_exits_when_it_is_discovered_is_started_again_and_initialized() {
+    let sandbox = Sandbox::with_jobs();
+    let script = format!(
+        "IFS= read -r line; printf '%s\\n' \"$line\" >> greetings; case $line in *server/discover*) exit 7;; esac; \
+         {{ printf '%s\\n' \"$line\"; exec cat; }} | exec {} zoo well-behaved",
+        lab_program()
+    );
+    let configured = [format!("[servers.srv]\ncommand = \"sh\"\nargs = [\"-c\", {script:?}]\n")];
+    let greetings = || {
+        let text = fs::read_to_string(sandbox.path().join("greetings")).unwrap_or_default();
+        let method = |line: &str| {
+            serde_json::from_str::<Value>(line).expect("JSON")["method"]
+                .as_str()
+                .expect("a method")
+                .to_owned()
+        };
+        text.lines().map(method).collect::<Vec<String>>()
+    };
+    for greeted in [&["server/discover", "initialize"][..], &["initialize"]] {
+        let before = greetings().len();
+        let (process, web) = gateway(&sandbox, &configured);
+        let called = modern_call(&web, 1, "srv__echo", &json!({}));
+        assert_eq!(called["result"]["content"][0]["text"], "x", "{called}");
+        assert_eq!(greetings()[before..], *greeted);
+        let status = web.ask("GET", "/status", &[], "").last();
+        let server = &status["servers"][0];
+        assert_eq!((&server["failures"], &server["restarts"]), (&json!(0), &json!(0)), "{status}");
+        finish(process, &sandbox);
+    }
+}
+
+/// One that has read nothing exits for a reason of its own.
+#[test]
+fn a_process_that_exits_unread_is_not_started_again() {
+    let sandbox = Sandbox::new();
+    for (reads, starts) in [("IFS= read -r line", 2), ("true", 1)] {
+        let mut command = sandbox.unhang();
+        let script = format!("echo started >> starts; {reads}; exit 7");
+        command.args(["tools", "--", "sh", "-c", &script]);
+        let (code, _, stderr) = run_to_end(command);
+        assert_eq!(code, 3, "{stderr}");
+        assert!(stderr.contains("ended (exit code 7) before it answered anything"), "{stderr}");
+        assert_eq!(
+            stderr.contains("before that, `sh` ended (exit code 7) at `server/discover`"),
+            starts == 2
+        );
+        let started = fs::read_to_string(sandbox.path().join("starts")).expect("it was started");
+        assert_eq!(started.lines().count(), starts, "{stderr}");
+        fs::remove_file(sandbox.path().join("starts")).expect("it was there");
+    }
+}
