@@ -60,6 +60,8 @@ pub(super) struct BackendEras {
     follows_clients: bool,
     /// The only era in which it is asked, if there is one.
     only: Option<Era>,
+    /// Whether the backend is greeted in an era that is decided elsewhere: it is a counterpart, or the instance of a session.
+    has_given_era: bool,
     /// Whether the server is a process behind a pipe, which speaks one era for its whole life.
     is_piped: bool,
     open_sessions: Arc<OpenSessions>,
@@ -109,6 +111,7 @@ impl BackendEras {
                 EraPolicy::Only(era) => Some(era),
                 EraPolicy::OfClient => None,
             },
+            has_given_era: greeting.is_some(),
             is_piped,
             open_sessions,
             greeting: greeting.map(OnceLock::from).unwrap_or_default(),
@@ -146,6 +149,14 @@ impl BackendEras {
     /// Notes the era of a handshake.
     pub(super) fn note_spoken(&self, era: Era) {
         *self.spoken.lock().unwrap_or_else(PoisonError::into_inner) = Some(era);
+    }
+
+    /// Notes that the server could not be started. A counterpart may have lost its era with that, and its clients are not to wait for it: the
+    /// backend finds out anew whether the server speaks the era, and serves them until then.
+    pub(super) fn note_failed_start(&self) {
+        if self.has_given_era {
+            *self.spoken.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        }
     }
 
     /// Returns the era that the server spoke last; `None` if it has never been ready.

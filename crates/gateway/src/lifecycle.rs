@@ -92,7 +92,10 @@ impl Backend {
             match self.start(reason) {
                 StartDecision::Ask(client, start) => {
                     let ready = in_turn(turn, pin!(client.ready())).await;
-                    let session = ready.inspect_err(|error| self.lists.doubt(error))?;
+                    let session = ready.inspect_err(|error| {
+                        self.lists.doubt(error);
+                        self.eras.note_failed_start();
+                    })?;
                     self.eras.note_spoken(session.revision.era());
                     self.restored.until(start).await;
                     return Ok((*client, session));

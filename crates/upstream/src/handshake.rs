@@ -243,7 +243,7 @@ impl Handshake {
     }
 
     /// Returns whether the request that went out rests on earlier knowledge of the server alone.
-    fn may_be_wrong(&self) -> bool {
+    pub(crate) fn may_be_wrong(&self) -> bool {
         self.guess == KnownEra::Made
     }
 
@@ -420,6 +420,12 @@ fn is_ours(names: &[String]) -> bool {
 pub(super) fn is_discovery_of_ours(answer: &RawValue) -> bool {
     let members: Value = serde_json::from_str(answer.get()).unwrap_or_default();
     supported(&members["supportedVersions"]).is_some_and(|names| is_ours(&names))
+}
+
+/// Returns whether this is the answer to `initialize` of a server that speaks a revision of the handshake.
+pub(super) fn is_initialization(answer: &RawValue) -> bool {
+    let members: Value = serde_json::from_str(answer.get()).unwrap_or_default();
+    members["protocolVersion"].as_str().is_some_and(|name| Revision::of_handshake(name).is_some())
 }
 
 /// Reads a list of revisions; `None` if the value holds no names.

@@ -40,7 +40,7 @@ use super::{
 };
 use unhang_core::{
     config::TAIL_LINES,
-    error::{Error, Failure},
+    error::{Error, Failure, ServerError},
     fault::FaultKind,
     limits::Limits,
     shell::set,
@@ -103,8 +103,10 @@ pub(crate) struct UpstreamSession {
     pub(crate) is_ending: bool,
     /// The server is reached over HTTP, so it has no stderr to show.
     pub(crate) is_remote: bool,
-    /// The method and the code of the last error with which the server has answered a caller, until the actor takes them.
-    pub(crate) refused: Option<(String, i64)>,
+    /// The last error with which the server has answered a caller, until the actor takes it.
+    pub(crate) refused: Option<Box<ServerError>>,
+    /// The server has answered a caller, and the actor has not taken that yet.
+    pub(crate) has_answered: bool,
     /// The outcome of the last probe of a remote server, until the actor takes it.
     pub(crate) probed: Option<(Id, RequestOutcome)>,
 }
@@ -125,6 +127,7 @@ impl UpstreamSession {
             is_ending: false,
             is_remote: false,
             refused: None,
+            has_answered: false,
             probed: None,
             name,
             limits,
@@ -456,8 +459,12 @@ impl UpstreamSession {
             self.give_up(&call);
         }
         self.out.push(Outgoing::Over(call.id.clone()));
-        if let (Err(Error::Server(error)), RequestOrigin::Caller { .. }) = (&outcome, &call.whose) {
-            self.refused = Some((error.method.clone(), error.code));
+        if matches!(call.whose, RequestOrigin::Caller { .. }) {
+            match &outcome {
+                Ok(_) => self.has_answered = true,
+                Err(Error::Server(error)) => self.refused = Some(error.clone()),
+                Err(_) => {}
+            }
         }
         match call.whose {
             // The caller may have gone.

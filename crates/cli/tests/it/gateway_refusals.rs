@@ -1,4 +1,4 @@
-//! Servers that refuse the era that they do not speak in unusual ways.
+//! Servers that refuse the era that they do not speak in unusual ways: at the first greeting, and after they were deployed anew.
 
 use std::{
     fs,
@@ -11,9 +11,10 @@ use std::{
 use serde_json::{Value, json};
 
 use crate::{
+    callers::Calls,
     gateway::{finish as finish_window, gateway as window},
     gateway_http::{finish, gateway, modern_call},
-    harness::{Sandbox, lab_program, run_to_end},
+    harness::{PATIENCE, Sandbox, lab_program, run_to_end, wait_until},
 };
 
 /// How the server refuses a request of an era that it does not speak.
@@ -64,6 +65,11 @@ impl Fickle {
 
     fn now(&self) -> MutexGuard<'_, Behind> {
         self.behind.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn redeploy(&self, speaks_legacy: bool, speaks_modern: bool) {
+        let mut now = self.now();
+        (now.speaks_legacy, now.speaks_modern) = (speaks_legacy, speaks_modern);
     }
 
     fn asked_for(&self, method: &str) -> usize {
@@ -246,4 +252,106 @@ fn a_process_that_exits_unread_is_not_started_again() {
         assert_eq!(started.lines().count(), starts, "{stderr}");
         fs::remove_file(sandbox.path().join("starts")).expect("it was there");
     }
+}
+
+/// Whatever the status, the greeting of the other era shows that it is spoken by now.
+#[test]
+fn a_server_that_is_deployed_anew_and_refuses_with_any_status_is_greeted_anew() {
+    thread::scope(|scope| {
+        for refusal in [
+            FORBIDDEN,
+            Refusal::Plain("406 Not Acceptable", "no"),
+            Refusal::Plain("410 Gone", "no"),
+            Refusal::Plain("415 Unsupported Media Type", "no"),
+            Refusal::Plain("426 Upgrade Required", "no"),
+            Refusal::Plain("500 Internal Server Error", "no"),
+            Refusal::Message("500 Internal Server Error", r#""error":{"code":-32603,"message":"no"}"#),
+            Refusal::Plain("501 Not Implemented", "no"),
+            Refusal::Plain("503 Service Unavailable", "no"),
+            Refusal::Plain("200 OK", "<html>no</html>"),
+            Refusal::Plain("202 Accepted", ""),
+        ] {
+            scope.spawn(move || {
+                for (becomes_modern, has_sessions) in [(false, false), (true, false), (true, true)] {
+                    let sandbox = Sandbox::with_jobs();
+                    let server = Fickle::start(becomes_modern, !becomes_modern, refusal);
+                    server.now().has_sessions = has_sessions;
+                    let mut client = window(&sandbox, &[server.configured()]);
+                    assert_eq!(client.tool_text("srv__echo", json!({})), "x", "{refusal:?}");
+                    server.redeploy(!becomes_modern, becomes_modern);
+                    let mut last = Value::Null;
+                    wait_until("it is greeted anew", PATIENCE, || {
+                        last = client.ask("tools/call", json!({ "name": "srv__echo", "arguments": {} }));
+                        last["result"]["content"][0]["text"] == "x"
+                    });
+                    finish_window(client, &sandbox);
+                }
+            });
+        }
+    });
+}
+
+/// A server in trouble is not another one: it keeps its session, and is asked for the other era only when the trouble lasts.
+#[test]
+fn a_server_in_trouble_keeps_its_session() {
+    let sandbox = Sandbox::with_jobs();
+    let server = Fickle::start(true, false, Refusal::Plain("503 Service Unavailable", "no"));
+    server.now().has_sessions = true;
+    let mut client = window(&sandbox, &[server.configured()]);
+    let call = json!({ "name": "srv__echo", "arguments": {} });
+    assert_eq!(client.tool_text("srv__echo", json!({})), "x");
+    let discovered = server.asked_for("server/discover");
+    for _ in 0..3 {
+        assert_eq!(client.tool_text("srv__echo", json!({})), "x");
+        server.redeploy(false, false);
+        assert_eq!(client.ask("tools/call", call.clone())["error"]["code"], -31002);
+        server.redeploy(true, false);
+    }
+    assert_eq!((server.asked_for("ping"), server.asked_for("server/discover")), (0, discovered));
+    server.redeploy(false, false);
+    for _ in 0..2 {
+        assert_eq!(client.ask("tools/call", call.clone())["error"]["code"], -31002);
+    }
+    wait_until("it is asked for the other era", PATIENCE, || {
+        server.asked_for("server/discover") > discovered
+    });
+    server.redeploy(true, false);
+    assert_eq!(client.tool_text("srv__echo", json!({})), "x");
+    assert_eq!(server.asked_for("initialize"), 1);
+    finish_window(client, &sandbox);
+}
+
+/// The connection for clients of handshakes has lost its era, and the other one works.
+#[test]
+fn clients_of_the_era_that_a_server_has_lost_are_translated() {
+    thread::scope(|scope| {
+        for (refusal, becomes_modern) in [
+            (Refusal::Plain("400 Bad Request", "no"), true),
+            (Refusal::Plain("404 Not Found", "no"), true),
+            (Refusal::Plain("405 Method Not Allowed", "no"), true),
+            (FORBIDDEN, true),
+            (Refusal::Plain("410 Gone", "no"), true),
+            (Refusal::Plain("404 Not Found", "no"), false),
+            (FORBIDDEN, false),
+        ] {
+            scope.spawn(move || {
+                let sandbox = Sandbox::with_jobs();
+                let server = Fickle::start(true, true, refusal);
+                let (process, web) = gateway(&sandbox, &[server.configured()]);
+                let session = web.begin();
+                let old = || web.call(&session, 2, "srv__echo", json!({})).last();
+                let new = || modern_call(&web, 3, "srv__echo", &json!({}));
+                let is_served = |answer: &Value| answer["result"]["content"][0]["text"] == "x";
+                assert!(is_served(&old()) && is_served(&new()));
+                server.redeploy(!becomes_modern, becomes_modern);
+                wait_until("both are served", PATIENCE, || is_served(&old()) && is_served(&new()));
+                let greeted = server.asked_for("initialize");
+                for _ in 0..3 {
+                    assert!(is_served(&old()) && is_served(&new()), "{refusal:?}");
+                }
+                assert_eq!(server.asked_for("initialize"), greeted, "{refusal:?}");
+                finish(process, &sandbox);
+            });
+        }
+    });
 }

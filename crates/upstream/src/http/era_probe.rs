@@ -4,7 +4,10 @@
 //!
 //! Nothing tells a client that a server was deployed anew. The next request is refused, and ordinary mistakes of callers are refused in the
 //! same way. So a refusal is a reason to ask: a server of 2026-07-28 for `server/discover`, and one of a handshake for `ping`. A server of
-//! 2026-07-28 knows no `ping`, and neither do some careless servers of a handshake. So `server/discover` has to confirm that.
+//! 2026-07-28 knows no `ping`, and neither do some careless servers of a handshake. A server in trouble, or a proxy before it, refuses both.
+//! So the greeting of the other era has to confirm that: `server/discover`, or `initialize` without a session.
+//!
+//! A status of a server in trouble is a reason only if it comes twice with no answer between.
 //!
 //! Invariants
 //!
@@ -20,7 +23,7 @@ use unhang_wire::Id;
 use super::{HttpActor, HttpTransport, verdict::error_member};
 use crate::{
     RequestOutcome,
-    handshake::{HEADER_MISMATCH, is_discovery_of_ours},
+    handshake::{HEADER_MISMATCH, HandshakeRequest, is_discovery_of_ours, is_initialization},
 };
 use unhang_core::{
     error::{Error, ServerError},
@@ -50,8 +53,10 @@ const GREETED_HINT: &str =
 pub(super) struct EraProbe {
     /// The probe that is with the server.
     id: Option<Id>,
-    /// The probe asks for `server/discover` to confirm what a ping has shown.
+    /// The probe is the greeting of the other era, to confirm what the first probe has shown.
     is_confirming: bool,
+    /// A request met with a status of a server in trouble, and no answer has come since.
+    is_in_trouble: bool,
     /// The time of the last probe.
     sent: Option<Instant>,
 }
@@ -82,15 +87,20 @@ fn is_standard(code: i64) -> bool {
 impl HttpActor {
     /// Handles what the session has heard since: refusals of requests, and the outcome of a probe.
     pub(super) fn heed_refusals(&mut self) {
+        if std::mem::take(&mut self.upstream_session.has_answered) {
+            self.era_probe.is_in_trouble = false;
+        }
         if let Some((id, outcome)) = self.upstream_session.probed.take()
             && self.era_probe.is(&id)
         {
             self.era_probe.id = None;
             self.judge(outcome);
         }
-        let Some((method, code)) = self.upstream_session.refused.take() else { return };
+        let Some(refused) = self.upstream_session.refused.take() else { return };
+        self.era_probe.is_in_trouble = false;
+        let (method, code) = (&refused.method, refused.code);
         let has_rested = self.era_probe.sent.is_none_or(|sent| sent.elapsed() >= ERA_PROBE_PAUSE);
-        let is_ordinary = ORDINARY.contains(&&*method);
+        let is_ordinary = ORDINARY.contains(&&**method);
         if has_rested && is_ordinary && (is_standard(code) || NO_SESSION.contains(&code)) {
             self.probe_era();
         }
@@ -98,7 +108,7 @@ impl HttpActor {
 
     /// Returns whether a refusal with a status may say that the server speaks another era. A server of 2026-07-28 refuses ordinary mistakes
     /// of clients with a status as well, and says so by the error.
-    pub(super) fn may_speak_otherwise(&self, id: &Id, status: u16, told: &[u8]) -> bool {
+    pub(super) fn may_speak_otherwise(&mut self, id: &Id, status: u16, told: &[u8]) -> bool {
         let code = error_member(told).map(|error| ServerError::read("", "", &error).code).unwrap_or_default();
         let is_usual = [
             FaultKind::MethodNotFound.code().into(),
@@ -107,10 +117,19 @@ impl HttpActor {
             MISSING_CAPABILITY,
         ]
         .contains(&code);
-        matches!(status, 400 | 404 | 405 | 422)
-            && !(self.upstream_session.is_stateless() && is_usual)
-            && !self.era_probe.is(id)
-            && self.upstream_session.of_handshake(id).is_none()
+        if !self.is_of_session(id) || (self.upstream_session.is_stateless() && is_usual) {
+            return false;
+        }
+        match status {
+            400 | 404 | 405 | 406 | 410 | 415 | 422 | 426 | 501 => true,
+            403 | 500 | 502 | 503 => std::mem::replace(&mut self.era_probe.is_in_trouble, true),
+            _ => false,
+        }
+    }
+
+    /// Returns whether this request is neither a probe nor part of a handshake.
+    pub(super) fn is_of_session(&self, id: &Id) -> bool {
+        !self.era_probe.is(id) && self.upstream_session.of_handshake(id).is_none()
     }
 
     /// Sends a probe, unless one is with the server, or the server has no session that could be of another era.
@@ -123,31 +142,44 @@ impl HttpActor {
     }
 
     fn send_probe(&mut self, is_confirming: bool) {
-        let id = self.upstream_session.probe_by(is_confirming || self.upstream_session.is_stateless());
-        self.era_probe = EraProbe { id: Some(id), is_confirming, sent: Some(Instant::now()) };
+        let ask = match (self.upstream_session.is_stateless(), is_confirming) {
+            (true, true) => Some(HandshakeRequest::Initialize),
+            (true, false) | (false, true) => Some(HandshakeRequest::Discover),
+            (false, false) => None,
+        };
+        let id = Some(self.upstream_session.probe_by(ask));
+        let sent = Some(Instant::now());
+        self.era_probe = EraProbe { id, is_confirming, sent, ..self.era_probe };
     }
 
     fn judge(&mut self, outcome: RequestOutcome) {
         let is_stateless = self.upstream_session.is_stateless();
-        let refusal = match outcome {
-            Ok(answer) if is_discovery_of_ours(&answer) => {
-                if self.era_probe.is_confirming {
-                    self.has_changed("it knows no `ping`, and answers `server/discover`");
+        if self.era_probe.is_confirming {
+            return match outcome {
+                Ok(answer) if is_stateless && is_initialization(&answer) => {
+                    self.has_changed("it refuses `server/discover`, and answers `initialize`");
                 }
-                return;
+                Ok(answer) if !is_stateless && is_discovery_of_ours(&answer) => {
+                    self.has_changed("it refuses `ping`, and answers `server/discover`");
+                }
+                _ => {}
+            };
+        }
+        let is_unknown = |code: i64| code == i64::from(FaultKind::MethodNotFound.code());
+        match outcome {
+            Ok(answer) if is_stateless && !is_discovery_of_ours(&answer) => {
+                self.has_changed("its answer to `server/discover` is of another era");
             }
-            Ok(_) if is_stateless => {
-                return self.has_changed("its answer to `server/discover` is of another era");
+            Ok(_) => {}
+            Err(Error::Server(refusal))
+                if refusal.code != INTERNAL_ERROR && (is_stateless || !is_unknown(refusal.code)) =>
+            {
+                self.has_changed(&format!("it refused `{}`: {}", refusal.method, refusal.message));
             }
-            Err(Error::Server(error)) if error.code != INTERNAL_ERROR => error,
-            // A server that is in trouble, or does not answer, may be the same as ever.
-            Ok(_) | Err(_) => return,
-        };
-        let is_unknown = refusal.code == i64::from(FaultKind::MethodNotFound.code());
-        match (is_stateless, self.era_probe.is_confirming) {
-            (false, true) => {}
-            (false, false) if is_unknown => self.send_probe(true),
-            _ => self.has_changed(&format!("it refused `{}`: {}", refusal.method, refusal.message)),
+            // A server that does not answer may be the same as ever.
+            Err(Error::Failure(failure))
+                if matches!(failure.kind, FaultKind::Deadline | FaultKind::Overloaded) => {}
+            Err(_) => self.send_probe(true),
         }
     }
 

@@ -227,7 +227,8 @@ impl HttpActor {
             // The request's own answer may come with another request.
             Close::Ended(_) | Close::Whole if is_crossed => {}
             close if self.resumes(id, &close) => {}
-            Close::Refused(404, _) if self.may_renew(id) => self.renew(id),
+            // The protocol has 404 for it, and some servers say 410.
+            Close::Refused(404 | 410, _) if self.may_renew(id) => self.renew(id),
             Close::Refused(status, told) if self.era_probe.is_refused(id, status) => {
                 self.has_changed(&format!("HTTP {status}{}", in_short(&told)));
             }
@@ -254,6 +255,11 @@ impl HttpActor {
                 if is_doubtful {
                     self.probe_era();
                 }
+            }
+            // That is neither an answer nor an error: a page, or nothing.
+            Close::NoMessage(..) | Close::Whole if self.is_of_session(id) && !self.is_broken(id) => {
+                self.lost(id, &close);
+                self.probe_era();
             }
             close => self.lost(id, &close),
         }
@@ -384,6 +390,7 @@ impl HttpActor {
     fn may_be_old(&self, id: &Id) -> bool {
         let is_handshake = self.upstream_session.of_handshake(id) == Some(Handshake::Initialize);
         is_handshake
+            && !self.upstream_session.is_greeted_on_a_guess()
             && self.dialect.is_none()
             && matches!(self.way, HttpTransport::Streamable)
             && self.session.is_none()
@@ -407,6 +414,10 @@ impl HttpActor {
                 Error::Server(Box::new(ServerError::read(&name, &call.method, &error)))
             });
         }
+        // A guess may be wrong, so the server is asked for the other era as well.
+        let is_probe = is_probe
+            || (self.upstream_session.is_greeted_on_a_guess()
+                && self.upstream_session.of_handshake(id).is_some());
         let (kind, hint) = match status {
             401 | 403 if status == 401 || !is_probe => {
                 (FaultKind::StartFailed, "log in, or give it the header that it requires")

@@ -423,7 +423,7 @@ impl HttpActor {
             ("accept".to_owned(), "application/json, text/event-stream".to_owned()),
         ];
         let is_stateless = self.upstream_session.is_stateless() || method == Handshake::Discover.method();
-        if is_stateless {
+        if is_stateless && method != Handshake::Initialize.method() {
             headers.push((headers::METHOD.to_owned(), method.to_owned()));
             headers.extend_from_slice(mirrored);
         }
@@ -445,9 +445,10 @@ impl HttpActor {
 
     /// Adds the headers that name the revision and the session.
     fn identify(&self, headers: &mut Vec<(String, String)>, method: &str) {
-        // A probe asks for it as somebody who has no session.
+        // A probe sends these as somebody who has no session.
         let is_discovery = method == Handshake::Discover.method();
-        let session = self.upstream_session.session.as_ref();
+        let is_greeting = is_discovery || method == Handshake::Initialize.method();
+        let session = self.upstream_session.session.as_ref().filter(|_| !is_greeting);
         let revision = match is_discovery {
             true => Some(Revision::V2026July),
             false => session.map(|session| session.revision),
@@ -455,7 +456,7 @@ impl HttpActor {
         // A server of 2024-11-05 does not know this header, and need not accept it.
         let told = revision.filter(|_| matches!(self.way, HttpTransport::Streamable));
         headers.extend(told.map(|revision| (headers::REVISION.to_owned(), revision.name().to_owned())));
-        let named = self.session.iter().filter(|_| !is_discovery);
+        let named = self.session.iter().filter(|_| !is_greeting);
         headers.extend(named.map(|session| (headers::SESSION.to_owned(), session.clone())));
     }
 

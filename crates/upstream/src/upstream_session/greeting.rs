@@ -57,6 +57,11 @@ impl UpstreamSession {
         self.handshake.tell_refusal(failure);
     }
 
+    /// Returns whether the server was greeted on a guess, so that it is asked for the other era if it refuses.
+    pub(crate) fn is_greeted_on_a_guess(&self) -> bool {
+        self.is_shaking() && self.handshake.may_be_wrong()
+    }
+
     /// Returns whether the server is the leading window, which understands everything that unhang sends.
     pub(crate) fn is_leader(&self) -> bool {
         self.questions.is_of_leader

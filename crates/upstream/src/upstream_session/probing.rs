@@ -21,17 +21,15 @@ impl UpstreamSession {
     /// Asks a server that nobody talks to for a sign of life (L-58). Anything that the server says afterwards counts as one. A probe does
     /// not make the server busy; every other request does.
     pub(crate) fn probe(&mut self) -> Id {
-        self.probe_by(self.is_stateless())
+        self.probe_by(self.is_stateless().then_some(HandshakeRequest::Discover))
     }
 
-    /// Sends a probe by `server/discover`, or by `ping`.
-    pub(crate) fn probe_by(&mut self, is_discovery: bool) -> Id {
+    /// Sends a probe by a request of the handshake, or by `ping`.
+    pub(crate) fn probe_by(&mut self, ask: Option<HandshakeRequest>) -> Id {
         let (since, limit) = (self.now(), self.limits.health_interval);
-        let (method, params) = match is_discovery {
-            true => {
-                (HandshakeRequest::Discover.method(), self.introduction.params(HandshakeRequest::Discover))
-            }
-            false => ("ping", "{}".to_owned()),
+        let (method, params) = match ask {
+            Some(ask) => (ask.method(), self.introduction.params(ask)),
+            None => ("ping", "{}".to_owned()),
         };
         let id = self.request_table.begin(since, method, limit, RequestOrigin::Probe);
         let line = compose::request(&id, method, &params);
