@@ -355,3 +355,21 @@ fn clients_of_the_era_that_a_server_has_lost_are_translated() {
         }
     });
 }
+
+/// An ordinary mistake of a caller does not use up the pause between probes.
+#[test]
+fn a_server_that_is_deployed_anew_after_an_ordinary_error_is_greeted_anew_soon() {
+    let sandbox = Sandbox::with_jobs();
+    let server =
+        Fickle::start(true, false, Refusal::Message("200 OK", r#""error":{"code":-32601,"message":"no"}"#));
+    let mut client = window(&sandbox, &[server.configured()]);
+    let refused = client.ask("tools/call", json!({ "name": "srv__none", "arguments": {} }));
+    assert_eq!(refused["error"]["code"], -32602, "{refused}");
+    wait_until("it was probed", PATIENCE, || server.asked_for("ping") == 1);
+    server.redeploy(false, true);
+    wait_until("it is greeted anew", PATIENCE / 2, || {
+        let last = client.ask("tools/call", json!({ "name": "srv__echo", "arguments": {} }));
+        last["result"]["content"][0]["text"] == "x"
+    });
+    finish_window(client, &sandbox);
+}

@@ -11,7 +11,8 @@
 //!
 //! Invariants
 //!
-//! - At most one probe is with the server. Refusals that are usual lead to one probe in [`ERA_PROBE_PAUSE`] at most.
+//! - At most one probe is with the server. Refusals that are usual lead to one probe in [`ERA_PROBE_PAUSE`] at most, and those that look
+//!   like another era to one in [`SUSPICION_PAUSE`]. Usual ones do not delay the others.
 //! - The caller has its own error at once. No request is sent again, since the server may have carried it out.
 
 use std::time::Duration;
@@ -33,6 +34,12 @@ use unhang_core::{
 /// The pause after which refusals of a usual kind lead to a probe again. Callers of a server that was deployed anew wait for as long at most,
 /// and a server whose callers make many mistakes has two more requests a minute.
 const ERA_PROBE_PAUSE: Duration = Duration::from_secs(30);
+
+/// The pause after which refusals that look like another era lead to a probe again.
+const SUSPICION_PAUSE: Duration = Duration::from_secs(3);
+
+/// The words of refusals that concern the way of speaking, and not what was asked.
+const WORDS_OF_ERAS: [&str; 5] = ["session", "initializ", "initialis", "protocol", "_meta"];
 
 /// The methods whose refusal is a reason for a probe. Many servers know not all of the others.
 const ORDINARY: [&str; 6] =
@@ -59,9 +66,46 @@ pub(super) struct EraProbe {
     is_in_trouble: bool,
     /// The time of the last probe.
     sent: Option<Instant>,
+    /// The time of the last probe for a refusal that looked like another era.
+    suspected: Option<Instant>,
+}
+
+/// How much a refusal looks like that of a server of another era.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Suspicion {
+    /// It may be the answer to a mistake of the caller.
+    Usual,
+    /// It is not the usual answer to a mistake.
+    OtherEra,
+}
+
+/// Returns whether an error in answer to an ordinary request is a reason for a probe, and how good a reason.
+fn suspicion(refusal: &ServerError) -> Option<Suspicion> {
+    let ServerError { method, code, message, .. } = refusal;
+    if !ORDINARY.contains(&&**method) || !(is_standard(*code) || NO_SESSION.contains(code)) {
+        return None;
+    }
+    let message = message.to_ascii_lowercase();
+    let is_of_era = *code == i64::from(FaultKind::MethodNotFound.code())
+        || *code == i64::from(FaultKind::InvalidRequest.code())
+        || WORDS_OF_ERAS.iter().any(|word| message.contains(word));
+    Some(if is_of_era { Suspicion::OtherEra } else { Suspicion::Usual })
 }
 
 impl EraProbe {
+    /// Returns whether enough time has passed for another probe, and notes it if so.
+    fn may_follow(&mut self, suspicion: Suspicion, now: Instant) -> bool {
+        let has_rested = |since: Option<Instant>, pause| since.is_none_or(|since| now - since >= pause);
+        let may = match suspicion {
+            Suspicion::Usual => has_rested(self.sent, ERA_PROBE_PAUSE),
+            Suspicion::OtherEra => has_rested(self.suspected, SUSPICION_PAUSE),
+        };
+        if may && suspicion == Suspicion::OtherEra {
+            self.suspected = Some(now);
+        }
+        may
+    }
+
     fn is(&self, id: &Id) -> bool {
         self.id.as_ref() == Some(id)
     }
@@ -98,11 +142,8 @@ impl HttpActor {
         }
         let Some(refused) = self.upstream_session.refused.take() else { return };
         self.era_probe.is_in_trouble = false;
-        let (method, code) = (&refused.method, refused.code);
-        let has_rested = self.era_probe.sent.is_none_or(|sent| sent.elapsed() >= ERA_PROBE_PAUSE);
-        let is_ordinary = ORDINARY.contains(&&**method);
-        if has_rested && is_ordinary && (is_standard(code) || NO_SESSION.contains(&code)) {
-            self.probe_era();
+        if let Some(suspicion) = suspicion(&refused) {
+            self.probe_era(suspicion);
         }
     }
 
@@ -132,11 +173,12 @@ impl HttpActor {
         !self.era_probe.is(id) && self.upstream_session.of_handshake(id).is_none()
     }
 
-    /// Sends a probe, unless one is with the server, or the server has no session that could be of another era.
-    pub(super) fn probe_era(&mut self) {
+    /// Sends a probe, unless one is with the server or was a moment ago, or the server has no session that could be of another era.
+    pub(super) fn probe_era(&mut self, suspicion: Suspicion) {
         let is_probing = self.era_probe.id.as_ref().is_some_and(|probe| self.exchanges.contains_key(probe));
         let is_established = self.upstream_session.session.is_some() && !self.upstream_session.is_ending;
-        if !is_probing && is_established && matches!(self.way, HttpTransport::Streamable) {
+        let may = !is_probing && is_established && matches!(self.way, HttpTransport::Streamable);
+        if may && self.era_probe.may_follow(suspicion, Instant::now()) {
             self.send_probe(false);
         }
     }
@@ -188,5 +230,49 @@ impl HttpActor {
         let happened = format!("`{}` no longer speaks as it did: {why}", self.upstream_session.name);
         let failure = self.upstream_session.failure(FaultKind::ServerExited, happened, GREETED_HINT);
         self.upstream_session.end(failure);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_that_looks_like_another_era_is_told_from_a_usual_one() {
+        for (method, code, message, expect) in [
+            ("tools/call", -32602, "the argument `a` is missing", Some(Suspicion::Usual)),
+            ("tools/call", -32602, "missing _meta", Some(Suspicion::OtherEra)),
+            ("tools/call", -32601, "no", Some(Suspicion::OtherEra)),
+            ("tools/call", -32600, "no", Some(Suspicion::OtherEra)),
+            ("resources/read", -32002, "not found", Some(Suspicion::Usual)),
+            ("resources/read", -32002, "Server not initialized", Some(Suspicion::OtherEra)),
+            ("tools/call", -32000, "Bad Request: no valid Session", Some(Suspicion::OtherEra)),
+            ("completion/complete", -32601, "no", None),
+            ("tools/call", -32603, "session", None),
+        ] {
+            let error = format!(r#"{{"code":{code},"message":"{message}"}}"#);
+            assert_eq!(suspicion(&ServerError::read("srv", method, &error)), expect, "{method} {error}");
+        }
+    }
+
+    #[test]
+    fn usual_refusals_delay_no_probe_for_one_that_looks_like_another_era() {
+        let begin = Instant::now();
+        let mut probe = EraProbe::default();
+        let mut at = |milliseconds, suspicion| {
+            let now = begin + Duration::from_millis(milliseconds);
+            let may = probe.may_follow(suspicion, now);
+            if may {
+                probe.sent = Some(now);
+            }
+            may
+        };
+        assert!(at(0, Suspicion::Usual) && !at(100, Suspicion::Usual));
+        assert!(
+            at(200, Suspicion::OtherEra) && !at(300, Suspicion::OtherEra) && !at(3_199, Suspicion::OtherEra)
+        );
+        assert!(
+            at(3_200, Suspicion::OtherEra) && !at(33_000, Suspicion::Usual) && at(33_200, Suspicion::Usual)
+        );
     }
 }

@@ -11,6 +11,7 @@ use unhang_wire::{Id, Line};
 use super::{
     BrokenStream, Exchange, Handshake, HttpActor, HttpTransport, LEAST_RETRY, LISTENING, MOST_RETRY,
     Outgoing, RETRY,
+    era_probe::Suspicion,
     exchange::{Close, ExchangeEvent, ExchangeKind},
     verdict::{TOO_LARGE, error_member, in_short, is_answer},
 };
@@ -253,13 +254,13 @@ impl HttpActor {
                 let is_doubtful = self.may_speak_otherwise(id, status, &told);
                 self.refused(id, status, &told);
                 if is_doubtful {
-                    self.probe_era();
+                    self.probe_era(Suspicion::OtherEra);
                 }
             }
             // That is neither an answer nor an error: a page, or nothing.
             Close::NoMessage(..) | Close::Whole if self.is_of_session(id) && !self.is_broken(id) => {
                 self.lost(id, &close);
-                self.probe_era();
+                self.probe_era(Suspicion::OtherEra);
             }
             close => self.lost(id, &close),
         }
