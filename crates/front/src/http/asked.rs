@@ -4,7 +4,8 @@
 //! Invariants (2026-07-28, "Request Metadata")
 //!
 //! - A post that names a revision without sessions, in its body or its headers, stands alone, whatever else it names.
-//! - The headers of such a post say exactly what the body says, or it is refused: proxies have read the headers.
+//! - The headers of such a post say exactly what the body says, or it is refused: proxies have read the headers. A header that comes twice
+//!   is refused too, for two readers may each take another one.
 
 use std::borrow::Cow;
 
@@ -69,6 +70,9 @@ fn kind(headers: &HeaderMap, piece: &Piece<'_>) -> PostKind {
         }
         _ => (None, None, None),
     };
+    if let Some(why) = comes_twice(headers, REVISION) {
+        return PostKind::Differs(id, why);
+    }
     let revision = text(headers, REVISION);
     let named = params.and_then(wire::request_version);
     let session = text(headers, SESSION).map(Cow::into_owned);
@@ -120,6 +124,9 @@ fn differs(
     method: Option<&str>,
     params: Option<Json<'_>>,
 ) -> Option<String> {
+    if let Some(why) = [METHOD, NAME].into_iter().find_map(|name| comes_twice(headers, name)) {
+        return Some(why);
+    }
     let Some(revision) = revision else { return Some(format!("the header {REVISION} is missing")) };
     if let Some(named) = named.filter(|named| *named != revision) {
         return Some(format!("{REVISION} is `{revision}`, but the body names `{named}`"));
@@ -141,6 +148,13 @@ fn differs(
         Some(told) => Some(format!("{NAME} is `{}`, but {member} is different", told.escape_debug())),
         None => Some(format!("{NAME} has characters that a header cannot have")),
     }
+}
+
+/// Returns what is wrong if there are several headers of this name, even if they say the same.
+fn comes_twice(headers: &HeaderMap, name: &str) -> Option<String> {
+    let mut values = headers.get_all(name).iter();
+    values.next()?;
+    values.next().map(|_| format!("{name} came more than once"))
 }
 
 fn text<'a>(headers: &'a HeaderMap, name: &str) -> Option<Cow<'a, str>> {
@@ -259,6 +273,27 @@ mod tests {
         for name in ["echo", "=?base64?ZWNobw==?="] {
             assert_eq!(kind_of(&[NEW, CALL, (NAME, name)], &whole), alone(true, None), "{name}");
         }
+    }
+
+    #[test]
+    fn a_header_that_routes_comes_once() {
+        let whole = naming("2026-07-28", CAPABILITIES, "");
+        for (twice, other) in [(NEW, OLD), (CALL, (METHOD, "tools/list")), (ECHO, (NAME, "slow"))] {
+            for second in [twice, other] {
+                for order in [[twice, second], [second, twice]] {
+                    let rest = [NEW, CALL, ECHO].into_iter().filter(|header| header.0 != twice.0);
+                    let headers: Vec<_> = rest.chain(order).collect();
+                    let expect =
+                        PostKind::Differs(Some(Id::from(1)), format!("{} came more than once", twice.0));
+                    assert_eq!(kind_of(&headers, &whole), expect, "{headers:?}");
+                }
+            }
+        }
+        // In a session the revision alone has a meaning.
+        let twice =
+            PostKind::Differs(Some(Id::from(1)), "mcp-protocol-version came more than once".to_owned());
+        assert_eq!(kind_of(&[OURS, OLD, NEW], LIST), twice);
+        assert_eq!(kind_of(&[OURS, OLD, ECHO, ECHO], LIST), PostKind::Belongs("s".to_owned()));
     }
 
     #[test]
