@@ -134,8 +134,8 @@ impl RunningCall {
                         let mut over = ask(held.id(), to, question);
                         asked.spawn(async move { over.wait().await });
                     }
-                    // The news of the task say more.
-                    SideMessage::TaskBegun => {}
+                    // The news of the task say more, and no client waits for the call.
+                    SideMessage::TaskBegun | SideMessage::ElicitationOver(_) => {}
                 },
                 Some(_) = asked.join_next(), if !asked.is_empty() => inputs.forget_withdrawn(held.id()),
                 known = next_news(news.as_ref(), &mut seen_news) => note_task(held, known, kept, &mut noted),

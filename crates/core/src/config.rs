@@ -157,6 +157,9 @@ pub const LIST_ANNOUNCEMENT_PAUSE: Duration = Duration::from_secs(1);
 /// How long the first start of a server behind a pipe waits for a client to show its era, so that the server is greeted in that era. A
 /// client begins its session within milliseconds after it has started unhang.
 pub const ERA_PATIENCE: Duration = Duration::from_millis(300);
+/// The time for which a server's question outside calls waits for a session whose client can be asked. Servers ask as soon as they are
+/// greeted, and clients need a moment for their own handshake.
+pub const INBOX_PATIENCE: Duration = Duration::from_secs(5);
 /// How long beyond its limit unhang still waits for a request to a server. The part of unhang that knows why there is no answer can then
 /// report it.
 pub const VERDICT_SLACK: Duration = Duration::from_millis(500);

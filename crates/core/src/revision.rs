@@ -85,6 +85,11 @@ impl Revision {
         self >= V2025March
     }
 
+    /// Returns whether a question to open a URL has an id, under which the server tells later that a person has done so.
+    pub fn has_elicitation_ids(self) -> bool {
+        self == V2025November
+    }
+
     /// Returns whether tools have an output schema and a title, and results a structured part.
     pub fn has_structured_results(self) -> bool {
         self >= V2025June

@@ -37,10 +37,12 @@ pub(super) struct ProgressSinks {
 
 impl ProgressSinks {
     /// Passes a message on to the session, which takes its messages at once. If too many are on their way, a log line is lost and a question
-    /// is declined. That a task has begun is never lost, since the client may wait for nothing else.
+    /// is declined. All else is never lost, since the client may wait for nothing else.
     async fn pass_on(&self, key: CallKey, message: SideMessage) {
         match message {
-            SideMessage::TaskBegun => drop(self.aside.send((key, message)).await),
+            SideMessage::TaskBegun | SideMessage::ElicitationOver(_) => {
+                drop(self.aside.send((key, message)).await);
+            }
             SideMessage::Asked(_) | SideMessage::Logged(_) => drop(self.aside.try_send((key, message))),
         }
     }

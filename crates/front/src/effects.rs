@@ -72,13 +72,15 @@ pub type Resource = (usize, Arc<str>);
 /// Names a question that a server has asked.
 pub type QuestionKey = u64;
 
-/// The call that a server's question is about.
+/// The subject of a server's question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QuestionSubject {
     /// The question is about this call.
     Call(CallKey),
     /// The question is about this call, or another call of the session to the same server.
     OneOfSeveral(CallKey),
+    /// The question is about no call. Only the client of this session can be meant.
+    Session,
 }
 
 /// The work that the owner of a session has to do.
@@ -136,6 +138,10 @@ pub enum SessionAction {
         /// The client's capabilities, as JSON.
         capabilities: Box<str>,
     },
+    /// Note that the client has ended its handshake, and can be asked something outside calls.
+    HandshakeOver,
+    /// Tell servers that the client's roots have changed.
+    RootsChanged,
     /// Have servers log from this level on.
     Log(Level),
     /// Pass on the reply to a question that a server has asked.

@@ -31,6 +31,7 @@ mod run;
 mod session_calls;
 mod session_catalog;
 mod session_context;
+mod session_inbox;
 mod session_profile;
 mod session_runtime;
 mod session_watches;

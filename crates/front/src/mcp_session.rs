@@ -57,6 +57,9 @@ pub use super::effects::{
     SessionCounters, SessionEffects, StreamKey,
 };
 
+/// The notification by which a client tells that its roots have changed.
+const ROOTS_CHANGED: &str = "notifications/roots/list_changed";
+
 /// The phases of a session's life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SessionPhase {
@@ -421,6 +424,10 @@ impl McpSession {
             self.stop_following(&call, effects);
             self.answers.answer_nothing(call.route, effects);
             self.stop_if_drained(effects);
+        } else if method == "notifications/initialized" && self.client.revision().is_some() {
+            self.actions.push_back(SessionAction::HandshakeOver);
+        } else if method == ROOTS_CHANGED && self.client.can_be_asked(None, ("roots/list", None)).is_ok() {
+            self.actions.push_back(SessionAction::RootsChanged);
         }
     }
 

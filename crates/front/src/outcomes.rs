@@ -25,10 +25,13 @@ use super::{
     tasks::{TaskTold, TasksTold},
 };
 use unhang_background::WhoIsAsked;
-use unhang_core::{config::REQUEST_TIMEOUT, fault::FaultKind, queue::Class};
+use unhang_core::{config::REQUEST_TIMEOUT, fault::FaultKind, queue::Class, revision::Revision};
 use unhang_gateway::{KnownServers, Level, ServerAnswer, route::names::Owner};
 use unhang_tools::{Definition, ToolAnswer, job_report::JobReport};
-use unhang_upstream::{client::Error, question::TASK_BEGUN};
+use unhang_upstream::{
+    client::Error,
+    question::{ELICITATION_COMPLETE, TASK_BEGUN},
+};
 
 impl McpSession {
     /// Handles the end of a tool call.
@@ -138,6 +141,29 @@ impl McpSession {
         }
     }
 
+    /// Passes on that a person has done what a server had a URL opened for: beside this call, or outside calls.
+    pub fn elicitation_over(
+        &mut self,
+        now: Duration,
+        key: Option<CallKey>,
+        params: &RawValue,
+        effects: &mut impl SessionEffects,
+    ) {
+        self.now = now;
+        let (revision, to) = match key {
+            None => (self.client.revision(), LineTarget::Session),
+            Some(key) => {
+                let Some(call) = self.calls.by_key(key) else { return };
+                (Some(call.revision), LineTarget::Beside(call.route.stream))
+            }
+        };
+        // A window filters for its own client.
+        if self.jobs.are_of_windows || revision.is_some_and(Revision::has_elicitation_ids) {
+            let line = format!(r#"{{"jsonrpc":"2.0","method":"{ELICITATION_COMPLETE}","params":{params}}}"#);
+            effects.to_client(to, Class::Kept, &one_line(line.as_bytes()));
+        }
+    }
+
     /// Notes that the server continues a call as a task. A client that has declared tasks gets a task for it at once.
     pub fn task_begun(&mut self, now: Duration, key: CallKey, effects: &mut impl SessionEffects) {
         self.now = now;
@@ -183,16 +209,23 @@ impl McpSession {
         asked: AskedParams<'_>,
         effects: &mut impl SessionEffects,
     ) -> Result<(), &'static str> {
-        let (QuestionSubject::Call(key) | QuestionSubject::OneOfSeveral(key)) = about;
+        let is_ending = !matches!(self.phase, SessionPhase::Running);
+        let (QuestionSubject::Call(key) | QuestionSubject::OneOfSeveral(key)) = about else {
+            self.client.can_be_asked(None, asked)?;
+            if is_ending {
+                return Err(ENDING);
+            }
+            self.questions.ask_session(question, asked, effects);
+            return Ok(());
+        };
         let call = self.calls.by_key(key).or_else(|| self.parked_calls.call(key));
         let call = call.ok_or("the caller no longer waits for the call")?;
-        self.client.can_be_asked(call, asked)?;
+        self.client.can_be_asked(Some(call), asked)?;
         if !call.revision.is_stateless() {
             let several = matches!(about, QuestionSubject::OneOfSeveral(_));
             let newest = several.then(|| self.calls.newest());
             return self.questions.ask(call, question, asked, newest, effects);
         }
-        let is_ending = !matches!(self.phase, SessionPhase::Running);
         if self.client.is_asked_beside {
             if is_ending {
                 return Err(ENDING);

@@ -49,8 +49,8 @@ struct OpenQuestion {
     question: QuestionKey,
     /// The method of the question.
     method: &'static str,
-    call: CallKey,
-    route: ReplyRoute,
+    /// The call beside which it is put, and the way of that call's answer. `None` if it is about no call.
+    beside: Option<(CallKey, ReplyRoute)>,
     /// The other calls that it may be about.
     others: Option<ConcurrentCalls>,
     /// It is put to a window, which replies by a post of its own.
@@ -72,8 +72,11 @@ impl OpenQuestion {
     }
 
     fn withdraw(&self, id: &Id, why: &str, effects: &mut impl SessionEffects) {
-        let to = LineTarget::Beside(self.route.stream);
-        effects.to_client(to, Class::Kept, &compose::cancelled(id, why));
+        effects.to_client(target(self.beside), Class::Kept, &compose::cancelled(id, why));
+    }
+
+    fn is_beside(&self, call: CallKey) -> bool {
+        self.beside.is_some_and(|(key, _)| key == call)
     }
 
     /// Returns another call that the question may be about and that still has a waiting client. The newest one counts.
@@ -81,9 +84,14 @@ impl OpenQuestion {
         let others = self.others.as_ref()?;
         let calls = calls.iter().map(|(_, call)| call);
         let newest =
-            calls.filter(|call| call.key != self.call && others.have(call)).max_by_key(|call| call.key);
+            calls.filter(|call| !self.is_beside(call.key) && others.have(call)).max_by_key(|call| call.key);
         newest.map(|call| (call.key, call.route))
     }
+}
+
+/// Returns the place of a question: beside this call, or among the messages about the session.
+fn target(beside: Option<(CallKey, ReplyRoute)>) -> LineTarget {
+    beside.map_or(LineTarget::Session, |(_, route)| LineTarget::Beside(route.stream))
 }
 
 /// The calls that a server had when it asked something.
@@ -161,20 +169,40 @@ impl ClientQuestions {
         others: Option<ConcurrentCalls>,
         effects: &mut impl SessionEffects,
     ) -> Result<(), &'static str> {
-        let route = call.route;
-        if !effects.takes_more(route.stream) {
+        if !effects.takes_more(call.route.stream) {
             return Err("the client that made the call accepts only the answer");
         }
+        // Only a window makes a request that stands alone and is asked beside it.
+        let is_of_window = call.revision.is_stateless();
+        self.send(Some((call.key, call.route)), (question, name), asked, (others, is_of_window), effects);
+        Ok(())
+    }
+
+    /// Asks the client on behalf of a server, outside calls.
+    pub(super) fn ask_session(
+        &mut self,
+        question: QuestionKey,
+        asked: AskedParams<'_>,
+        effects: &mut impl SessionEffects,
+    ) {
+        self.send(None, (question, format!("unhang-{question}")), asked, (None, false), effects);
+    }
+
+    fn send(
+        &mut self,
+        beside: Option<(CallKey, ReplyRoute)>,
+        (question, name): (QuestionKey, String),
+        asked: AskedParams<'_>,
+        (others, is_of_window): (Option<ConcurrentCalls>, bool),
+        effects: &mut impl SessionEffects,
+    ) {
         let members = members(asked, Era::Legacy, &name);
         let id = Id::Text(name.into());
         let line = format!(r#"{{"jsonrpc":"2.0","id":{},{members}}}"#, id.to_json());
         let known = CAPABILITIES.iter().find(|(method, _)| *method == asked.0);
         let method = known.map_or("a question", |(method, _)| method);
-        // Only a window makes a request that stands alone and is asked beside it.
-        let is_of_window = call.revision.is_stateless();
-        self.open.insert(id, OpenQuestion { question, method, call: call.key, route, others, is_of_window });
-        effects.to_client(LineTarget::Beside(route.stream), Class::Kept, &one_line(line.as_bytes()));
-        Ok(())
+        self.open.insert(id, OpenQuestion { question, method, beside, others, is_of_window });
+        effects.to_client(target(beside), Class::Kept, &one_line(line.as_bytes()));
     }
 
     /// Takes the question that the client has answered. Returns `None` if it was not asked, or was withdrawn.
@@ -186,7 +214,7 @@ impl ClientQuestions {
     pub(super) fn about(&self, call: &SessionCall) -> Option<&'static str> {
         let mut open = self.open.values();
         let about = |open: &&OpenQuestion| {
-            open.call == call.key || open.others.as_ref().is_some_and(|others| others.have(call))
+            open.is_beside(call.key) || open.others.as_ref().is_some_and(|others| others.have(call))
         };
         open.find(about).map(|open| open.method)
     }
@@ -232,15 +260,15 @@ impl ClientQuestions {
         effects: &mut impl SessionEffects,
     ) {
         let of_call: Vec<Id> =
-            self.open.iter().filter(|(_, open)| open.call == call).map(|(id, _)| id.clone()).collect();
+            self.open.iter().filter(|(_, open)| open.is_beside(call)).map(|(id, _)| id.clone()).collect();
         for id in of_call {
             let Some(open) = self.open.remove(&id) else { continue };
             if open.is_of_window {
                 actions.push_back(SessionAction::Leave(open.question));
                 continue;
             }
-            if let Some((call, route)) = open.another(calls) {
-                self.open.insert(id, OpenQuestion { call, route, ..open });
+            if let beside @ Some(_) = open.another(calls) {
+                self.open.insert(id, OpenQuestion { beside, ..open });
                 continue;
             }
             open.decline(&id, "the call of this question has ended", actions, effects);

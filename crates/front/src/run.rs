@@ -149,10 +149,13 @@ impl PipeSession {
         let limits = spec.limits;
         let context = SessionContext::new(spec.toolbox, spec.servers, spec.instructions).with_jobs(spec.jobs);
         let context = context.traced_by(spec.telemetry, "pipe").for_session(None, MayRead::default());
+        let mut work =
+            SessionRuntime::new(limits.clone(), &context, FairnessKey::new("stdio"), random_name());
+        work.client_listens();
         Ok(PipeSession {
             effects: PipeEffects { to_client: ToClient::new(spec.client_output, limits.queue_bytes)? },
             from_client: FromClient::new(spec.client_input, limits.max_message)?,
-            work: SessionRuntime::new(limits, &context, FairnessKey::new("stdio"), random_name()),
+            work,
             release_at: None,
             ending: false,
             why: CallsEnd::ClientGone,

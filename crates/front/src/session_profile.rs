@@ -157,24 +157,26 @@ impl SessionProfile {
         session.or_else(|| call.awaited.introduced().map(|introduced| &*introduced.client_capabilities))
     }
 
-    /// Checks that the client of this call can be asked this.
+    /// Checks that the client of this call can be asked this; without a call, the client of the session.
     ///
     /// # Errors
     /// Fails with the reason why it cannot.
     pub(super) fn can_be_asked(
         &self,
-        call: &SessionCall,
+        call: Option<&SessionCall>,
         asked: AskedParams<'_>,
     ) -> Result<(), &'static str> {
         if !CAPABILITIES.iter().any(|(method, _)| *method == asked.0) {
             return Err("MCP has no such request to a client");
         }
         let capabilities =
-            self.capabilities_for(call).and_then(|capabilities| Json::new(capabilities.as_bytes()));
+            call.map_or_else(|| self.capabilities_of_session(), |call| self.capabilities_for(call));
+        let capabilities = capabilities.and_then(|capabilities| Json::new(capabilities.as_bytes()));
         let is_offered = capabilities.is_some_and(|capabilities| is_offered(capabilities, asked));
-        match !is_offered {
-            true => Err("the client that made the call does not offer it"),
-            false => Ok(()),
+        match (is_offered, call) {
+            (true, _) => Ok(()),
+            (false, Some(_)) => Err("the client that made the call does not offer it"),
+            (false, None) => Err("the client does not offer it"),
         }
     }
 

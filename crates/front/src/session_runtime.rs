@@ -12,7 +12,7 @@ use data_encoding::BASE32_NOPAD;
 use rustix::rand::{GetRandomFlags, getrandom};
 use serde_json::value::RawValue;
 use tokio::{
-    sync::{mpsc, oneshot, watch},
+    sync::{mpsc, watch},
     task::JoinSet,
     time::Instant,
 };
@@ -27,15 +27,16 @@ use super::{
     jobs::SessionJobs,
     mcp_session::McpSession,
     session_context::SessionContext,
+    session_inbox::SessionInbox,
     session_watches::SessionWatches,
     tally::{CountedCall, FrontTally},
     tasks::{TaskAsked, TaskTold},
-    window_questions::{CarriedQuestion, WindowQuestions},
+    window_questions::{ReplyWay, WindowQuestions},
 };
 use unhang_background::{Promoted, RunningCall};
 use unhang_core::limits::Limits;
 use unhang_gateway::{
-    FairnessKey, JoinPolicy, KnownServers, OfSession, OpenServerQuestion, Replied, ResourceUpdate,
+    FairnessKey, JoinPolicy, KnownServers, OfSession, OpenServerQuestion, OpenWindow, ResourceUpdate,
     ServerRequest, Servers, SessionKey, SideMessage,
 };
 use unhang_tools::{Cancellation, ToolCall, Toolbox, service::Caller};
@@ -64,6 +65,8 @@ pub(super) enum SessionEvent {
     Ended(FinishedTask),
     Told(CallKey, Box<RawValue>),
     Said(CallKey, SideMessage),
+    /// A server says something outside calls.
+    SaidOutside(SideMessage),
     /// Nobody needs the answer to this question any more.
     QuestionOver(QuestionKey),
     /// A task that the client follows has changed.
@@ -94,6 +97,9 @@ pub(super) struct SessionRuntime {
     asks_as: SessionKey,
     tally: Arc<FrontTally>,
     known: Option<watch::Receiver<KnownServers>>,
+    inbox: SessionInbox,
+    /// The client counts as one of several, because it is a window.
+    _open_window: Option<OpenWindow>,
     watches: SessionWatches,
     /// Progress of requests to servers, on its way from their tasks to the session.
     tell: mpsc::Sender<(CallKey, Box<RawValue>)>,
@@ -112,32 +118,6 @@ pub(super) struct SessionRuntime {
     /// The questions to windows, if the clients are windows.
     window_questions: Option<Arc<WindowQuestions>>,
     calls: CallTasks,
-}
-
-/// The way of a reply to the party that has asked.
-enum ReplyWay {
-    /// The reply is a message of this session.
-    Here(oneshot::Sender<Replied>),
-    /// The reply is a post of a window, which names the question.
-    OfWindow(CarriedQuestion),
-}
-
-impl ReplyWay {
-    /// Returns whether no reply has come.
-    fn is_open(&self) -> bool {
-        match self {
-            Self::Here(_) => true,
-            Self::OfWindow(carried) => carried.is_open(),
-        }
-    }
-
-    fn reply(self, replied: Replied) {
-        match self {
-            // The server may have gone meanwhile.
-            Self::Here(reply) => drop(reply.send(replied)),
-            Self::OfWindow(carried) => carried.reply(replied),
-        }
-    }
 }
 
 impl SessionRuntime {
@@ -171,6 +151,7 @@ impl SessionRuntime {
         }
         mcp_session.jobs.are_of_windows = context.are_windows();
         let session = SessionKey::drawn();
+        let windows = context.servers.as_ref().filter(|_| context.are_windows());
         SessionRuntime {
             mcp_session: match &known {
                 Some(known) => mcp_session.with_servers(known.borrow().clone()),
@@ -187,6 +168,8 @@ impl SessionRuntime {
             asks_as: session,
             tally: Arc::clone(&context.tally),
             known,
+            inbox: SessionInbox::default(),
+            _open_window: windows.map(Servers::window_comes),
             watches: SessionWatches::default(),
             tell,
             told,
@@ -219,6 +202,11 @@ impl SessionRuntime {
         client.window_limit = window.and_then(|window| window.limit);
         client.is_asked_beside = window.is_some_and(|window| window.session.is_asked_beside);
         SessionRuntime { window: window.map(|window| window.session), ..self }
+    }
+
+    /// Notes that there is a stream for messages about the session.
+    pub(super) fn client_listens(&mut self) {
+        self.inbox.is_heard(self.servers.as_ref());
     }
 
     /// Returns the counters of all sessions.
@@ -263,6 +251,10 @@ impl SessionRuntime {
                             None => servers.client_probes(),
                         }
                     }
+                }
+                SessionAction::HandshakeOver => self.inbox.has_shaken_hands(self.servers.as_ref()),
+                SessionAction::RootsChanged => {
+                    self.servers.iter().for_each(Servers::roots_changed);
                 }
                 SessionAction::Log(level) => {
                     if let Some(servers) = &self.servers {
@@ -373,6 +365,7 @@ impl SessionRuntime {
             Some(ended) = self.calls.next() => SessionEvent::Ended(ended),
             Some((key, params)) = self.told.recv() => SessionEvent::Told(key, params),
             Some((key, aside)) = self.asides.recv() => SessionEvent::Said(key, aside),
+            Some(aside) = self.inbox.next() => SessionEvent::SaidOutside(aside),
             Some((key, told)) = self.followed.recv() => SessionEvent::Followed(key, told),
             Some(Ok(question)) = self.open_questions.join_next(), if !self.open_questions.is_empty() => {
                 SessionEvent::QuestionOver(question)
@@ -389,7 +382,8 @@ impl SessionRuntime {
         match event {
             SessionEvent::Ended(ended) => self.call_ended(ended, effects),
             SessionEvent::Told(key, params) => self.mcp_session.progressed(now, key, &params, effects),
-            SessionEvent::Said(call, aside) => self.said(call, aside, effects),
+            SessionEvent::Said(call, aside) => self.said(Some(call), aside, effects),
+            SessionEvent::SaidOutside(aside) => self.said(None, aside, effects),
             SessionEvent::QuestionOver(question) => {
                 let is_open = self.replies.remove(&question).is_some_and(|way| way.is_open());
                 match is_open {
@@ -429,7 +423,7 @@ impl SessionRuntime {
         let Some(calls) = self.jobs.as_ref().and_then(SessionJobs::promoted) else { return };
         // A question from before the job existed is about the call.
         while let Ok((key, aside)) = self.asides.try_recv() {
-            self.said(key, aside, effects);
+            self.said(Some(key), aside, effects);
         }
         if self.mcp_session.stays_a_call(key) {
             calls.forget(async move { Ok(promoted) });
@@ -453,16 +447,21 @@ impl SessionRuntime {
         self.calls.spawn(key, answered(key, running_call, progress_sinks, cancellation, None));
     }
 
-    fn said(&mut self, call: CallKey, aside: SideMessage, effects: &mut impl SessionEffects) {
+    /// Passes on what a server says beside this call, or outside calls.
+    fn said(&mut self, call: Option<CallKey>, aside: SideMessage, effects: &mut impl SessionEffects) {
         let now = self.now();
-        match aside {
-            SideMessage::Logged(params) => self.mcp_session.logged(now, call, &params, effects),
-            SideMessage::TaskBegun => self.mcp_session.task_begun(now, call, effects),
-            SideMessage::Asked(question) => self.asked(call, question, effects),
+        match (aside, call) {
+            (SideMessage::Logged(params), Some(call)) => self.mcp_session.logged(now, call, &params, effects),
+            (SideMessage::TaskBegun, Some(call)) => self.mcp_session.task_begun(now, call, effects),
+            (SideMessage::Logged(_) | SideMessage::TaskBegun, None) => {}
+            (SideMessage::ElicitationOver(params), call) => {
+                self.mcp_session.elicitation_over(now, call, &params, effects);
+            }
+            (SideMessage::Asked(question), call) => self.asked(call, question, effects),
         }
     }
 
-    fn asked(&mut self, call: CallKey, asked: OpenServerQuestion, effects: &mut impl SessionEffects) {
+    fn asked(&mut self, call: Option<CallKey>, asked: OpenServerQuestion, effects: &mut impl SessionEffects) {
         let OpenServerQuestion { key, method, params, is_of_several, reply, mut over } = asked;
         let windows = self.window_questions.as_ref();
         let windows = windows.filter(|_| self.mcp_session.client.is_asked_beside);
@@ -479,9 +478,10 @@ impl SessionRuntime {
             over.wait().await;
             question
         });
-        let about = match is_of_several {
-            true => QuestionSubject::OneOfSeveral(call),
-            false => QuestionSubject::Call(call),
+        let about = match call {
+            None => QuestionSubject::Session,
+            Some(call) if is_of_several => QuestionSubject::OneOfSeveral(call),
+            Some(call) => QuestionSubject::Call(call),
         };
         self.mcp_session.asked(self.now(), about, question, (&method, params.as_deref()), effects);
     }
@@ -497,7 +497,7 @@ impl SessionRuntime {
                     self.mcp_session.progressed(now, key, &params, effects);
                 }
                 while let Ok((key, aside)) = self.asides.try_recv() {
-                    self.said(key, aside, effects);
+                    self.said(Some(key), aside, effects);
                 }
                 self.mcp_session.answered(now, key, &answered, effects);
             }

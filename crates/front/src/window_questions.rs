@@ -64,6 +64,32 @@ impl CarriedQuestion {
     }
 }
 
+/// The way of a reply to the party that has asked.
+pub(super) enum ReplyWay {
+    /// The reply is a message of this session.
+    Here(oneshot::Sender<Replied>),
+    /// The reply is a post of a window, which names the question.
+    OfWindow(CarriedQuestion),
+}
+
+impl ReplyWay {
+    /// Returns whether no reply has come.
+    pub(super) fn is_open(&self) -> bool {
+        match self {
+            Self::Here(_) => true,
+            Self::OfWindow(carried) => carried.is_open(),
+        }
+    }
+
+    pub(super) fn reply(self, replied: Replied) {
+        match self {
+            // The server may have gone meanwhile.
+            Self::Here(reply) => drop(reply.send(replied)),
+            Self::OfWindow(carried) => carried.reply(replied),
+        }
+    }
+}
+
 impl WindowQuestions {
     fn open(&self) -> MutexGuard<'_, HashMap<QuestionKey, oneshot::Sender<Replied>>> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)

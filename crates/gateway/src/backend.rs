@@ -42,6 +42,7 @@ use super::{
     owners,
     request_metrics::RequestMetrics,
     resource_watches::{ResourceWatches, Updates},
+    session_inboxes::InboxScope,
     start_turns::StartTurns,
     status::{InstanceStatus, ServerRecord, ServerStatus},
 };
@@ -106,6 +107,8 @@ pub(super) struct SessionInstance {
     pub start_turns: StartTurns,
     /// Tells the instance from every other.
     pub key: SessionKey,
+    /// The number of the session.
+    pub session: u64,
 }
 
 /// Data that a server takes over from its predecessor, or an instance from the other instances.
@@ -195,6 +198,9 @@ impl Backend {
             BackendKind::Counterpart(era) => (Some(era), None, ListOrigin::Counterpart),
             BackendKind::Own(era, own) => (Some(era), Some(own), ListOrigin::Instance),
         };
+        let inbox_scope = own
+            .as_ref()
+            .map_or(InboxScope::OnlySession, |own: &SessionInstance| InboxScope::OwnSession(own.session));
         let eras = BackendEras::new(&entry, greeting, Arc::clone(&open_sessions));
         let Inherited { offered, recalled, metrics, record } = inherited;
         let entry = Arc::new(entry);
@@ -208,7 +214,7 @@ impl Backend {
             question_limit,
             updates,
             Arc::clone(&record),
-            Arc::clone(&open_sessions),
+            (open_sessions, inbox_scope),
         ));
         let (spec, limits) = effective_spec(&entry.spec, Arc::clone(&listener), timeouts.longest_call());
         let mixed = |seed: u64, byte: u8| seed.wrapping_mul(31).wrapping_add(byte.into());
@@ -437,6 +443,13 @@ impl Backend {
         };
         let (server, beginning) = (self.name().to_owned(), style.beginning(self.prefix()));
         Some(UnlistedServer { server, beginning, why: was_listed.then(failed) })
+    }
+
+    /// Tells the server that the roots of its clients have changed, if it runs.
+    pub(super) fn tell_of_roots(&self) {
+        if let Some(client) = self.connection().usable_client() {
+            client.roots_changed();
+        }
     }
 
     /// Tells the server from which level on to log, if it runs.

@@ -458,12 +458,12 @@ mod tests {
             (false, EraPolicy::Only(Era::Legacy), &[Era::Modern], Era::Legacy),
         ] {
             let open = Arc::default();
-            let entered: Vec<_> = sessions.iter().map(|era| OpenSessions::enter(&open, *era)).collect();
+            let entered: Vec<_> = sessions.iter().map(|era| OpenSessions::enter(&open, *era, 0)).collect();
             let eras = eras(is_piped, policy, &open);
             assert_eq!(eras.greeting(), greeting, "{is_piped} {policy:?} {sessions:?}");
             // It stays the same, whoever comes and goes.
             drop(entered);
-            let _others = [Era::Legacy, Era::Modern].map(|era| open.enter(era));
+            let _others = [Era::Legacy, Era::Modern].map(|era| open.enter(era, 0));
             assert_eq!(eras.greeting(), greeting);
         }
     }
@@ -473,7 +473,7 @@ mod tests {
         let open = Arc::default();
         let eras = eras(true, EraPolicy::OfClient, &open);
         assert!(!eras.is_used(Era::Modern));
-        let session = open.enter(Era::Modern);
+        let session = open.enter(Era::Modern, 1);
         assert!(eras.is_used(Era::Modern) && !eras.is_used(Era::Legacy));
         drop(session);
         assert!(!eras.is_used(Era::Modern));
@@ -540,7 +540,7 @@ mod tests {
     async fn the_first_session_is_waited_for_and_not_for_ever() {
         let open: Arc<OpenSessions> = Arc::default();
         open.until_first(Duration::from_millis(1)).await;
-        let _session = open.enter(Era::Legacy);
+        let _session = open.enter(Era::Legacy, 2);
         timeout(Duration::from_secs(10), open.until_first(Duration::MAX)).await.expect("it is there");
     }
 }

@@ -47,6 +47,7 @@ pub mod route;
 mod server_task;
 mod server_tasks;
 mod servers;
+mod session_inboxes;
 mod session_registry;
 mod session_servers;
 mod session_turns;
@@ -78,6 +79,7 @@ pub use self::{
     roster::RosterChange,
     server_task::{ServerTask, has_room},
     servers::{CalledServer, Servers},
+    session_inboxes::OpenWindow,
     session_servers::WatchChanges,
     status::{BreakerState, BreakerStatus, ServerState, ServerStatus},
     task_news::{KnownTask, TaskNews},

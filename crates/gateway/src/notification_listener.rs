@@ -1,4 +1,5 @@
-//! Hears the messages of a server that belong to no call: changes of lists and resources, and questions that nobody can be asked.
+//! Hears the messages of a server that belong to no call: changes of lists and resources, and questions, which go to the inbox of
+//! the one session that they can be for.
 //!
 //! Invariants
 //!
@@ -28,16 +29,24 @@ use super::{
     list_announcements::ListKinds,
     open_sessions::OpenSessions,
     resource_watches::{ResourceUpdate, Updates},
+    session_inboxes::InboxScope,
     status::ServerRecord,
     waiting_requests::WaitingRequests,
 };
 use unhang_core::fault::FaultKind;
-use unhang_upstream::client::{ListenerAnswer, ServerListener};
+use unhang_upstream::{
+    client::{ListenerAnswer, ServerListener},
+    question::{ELICITATION_COMPLETE, OpenServerQuestion, SideMessage},
+};
 
 /// The pause between a change of a list and the request for it: changes come in crowds, and some servers tell of them without end.
 const CALM: Duration = Duration::from_millis(250);
 
-/// Hears a server, and declines questions that nobody can be asked.
+/// The reason why a question outside calls is for nobody.
+const NOBODY_TO_ASK: &str =
+    "the server has no call in flight, and no single session whose client can be asked without one";
+
+/// Hears a server, and passes its questions outside calls on. Declines those that nobody can be asked.
 pub(super) struct NotificationListener {
     server: String,
     /// Rung when the server's lists may have changed.
@@ -60,6 +69,8 @@ pub(super) struct NotificationListener {
     record: Arc<ServerRecord>,
     /// The sessions whose clients have declared extensions.
     open_sessions: Arc<OpenSessions>,
+    /// The sessions that its messages outside calls can be for.
+    inbox_scope: InboxScope,
 }
 
 impl NotificationListener {
@@ -69,7 +80,7 @@ impl NotificationListener {
         question_limit: Duration,
         updates: Updates,
         record: Arc<ServerRecord>,
-        open_sessions: Arc<OpenSessions>,
+        (open_sessions, inbox_scope): (Arc<OpenSessions>, InboxScope),
     ) -> Self {
         let (changed, wanted, waiting) = (Notify::new(), Notify::new(), Arc::default());
         let (asks, asked_one_first) = (AtomicBool::default(), AtomicBool::default());
@@ -86,6 +97,7 @@ impl NotificationListener {
             updates,
             record,
             open_sessions,
+            inbox_scope,
         }
     }
 
@@ -162,7 +174,11 @@ impl ServerListener for NotificationListener {
     fn capabilities(&self) -> Map<String, Value> {
         let elicitation = json!({ "form": {}, "url": {} });
         let extensions = Value::Object(self.open_sessions.declared());
-        let offered = [("elicitation", elicitation), ("sampling", json!({})), ("roots", json!({}))];
+        let offered = [
+            ("elicitation", elicitation),
+            ("sampling", json!({})),
+            ("roots", json!({ "listChanged": true })),
+        ];
         let offered = offered.into_iter().chain([("extensions", extensions)]);
         offered.map(|(name, value)| (name.to_owned(), value)).collect()
     }
@@ -203,6 +219,12 @@ impl ServerListener for NotificationListener {
                 // If nobody listens, the change is for nobody.
                 let _heard = self.updates.send(ResourceUpdate { server: self.server_index, uri: uri.into() });
             }
+        } else if method == ELICITATION_COMPLETE
+            && let Some(params) = params
+            && let Some(inbox) = self.open_sessions.inboxes.now(self.inbox_scope)
+        {
+            // The session takes its messages at once, or ends.
+            let _left = inbox.try_send(SideMessage::ElicitationOver(params.to_owned()));
         } else {
             tracing::debug!("`{}` says {method}: {}", self.server, params.map_or("", RawValue::get));
         }
@@ -211,12 +233,22 @@ impl ServerListener for NotificationListener {
     fn asked(
         &self,
         method: String,
-        _params: Option<Box<RawValue>>,
+        params: Option<Box<RawValue>>,
     ) -> Pin<Box<dyn Future<Output = ListenerAnswer> + Send + 'static>> {
-        let why = "the server has no call in flight";
-        Box::pin(
-            async move { Err((FaultKind::MethodNotFound.code(), format!("`{method}` is declined: {why}"))) },
-        )
+        let (open_sessions, inbox_scope) = (Arc::clone(&self.open_sessions), self.inbox_scope);
+        Box::pin(async move {
+            let declined = |why| (FaultKind::MethodNotFound.code(), format!("`{method}` is declined: {why}"));
+            let Some(inbox) = open_sessions.inboxes.until_open(inbox_scope).await else {
+                return Err(declined(NOBODY_TO_ASK));
+            };
+            let (question, awaited) = OpenServerQuestion::about_one(method.clone(), params);
+            // A session that has ended drops the question.
+            let _left = inbox.send(SideMessage::Asked(question)).await;
+            let replied =
+                awaited.reply().await.ok_or_else(|| declined("the session of the client has ended"))?;
+            serde_json::from_str(&replied?)
+                .map_err(|_| (FaultKind::Cancelled.code(), "the answer of the client is not JSON".to_owned()))
+        })
     }
 }
 
@@ -230,7 +262,8 @@ mod tests {
     fn listener() -> NotificationListener {
         let (updates, _) = broadcast::channel(1);
         let limit = Duration::from_secs(30);
-        NotificationListener::new("srv".to_owned(), 0, limit, updates, Arc::default(), Arc::default())
+        let whose = (Arc::default(), InboxScope::OnlySession);
+        NotificationListener::new("srv".to_owned(), 0, limit, updates, Arc::default(), whose)
     }
 
     #[test]

@@ -14,6 +14,7 @@ use serde_json::{Map, Value};
 use tokio::{sync::watch, time::timeout};
 use unhang_bridge::{Era, tasks};
 
+use super::session_inboxes::SessionInboxes;
 use crate::route::{
     apps,
     extensions::{self, Extensions},
@@ -29,20 +30,25 @@ pub(super) struct OpenSessions {
     has_begun: watch::Sender<bool>,
     /// The extensions that clients have declared so far. The first client that declares one counts.
     extensions: Mutex<Extensions>,
+    /// The ways to the clients outside calls.
+    pub(super) inboxes: SessionInboxes,
 }
 
 /// An open session of this era, until it is dropped.
 pub(super) struct OpenSession {
     sessions: Arc<OpenSessions>,
     era: Era,
+    /// The number of the session.
+    number: u64,
 }
 
 impl OpenSessions {
-    /// Counts a session of this era.
-    pub(super) fn enter(self: &Arc<Self>, era: Era) -> OpenSession {
+    /// Counts a session of this era, which has this number.
+    pub(super) fn enter(self: &Arc<Self>, era: Era, number: u64) -> OpenSession {
         self.of(era).fetch_add(1, Ordering::Relaxed);
+        self.inboxes.enter(number, era);
         self.note_begun();
-        OpenSession { sessions: Arc::clone(self), era }
+        OpenSession { sessions: Arc::clone(self), era, number }
     }
 
     /// Notes that a client waits for the servers.
@@ -97,5 +103,6 @@ impl OpenSessions {
 impl Drop for OpenSession {
     fn drop(&mut self) {
         self.sessions.of(self.era).fetch_sub(1, Ordering::Relaxed);
+        self.sessions.inboxes.leave(self.number);
     }
 }

@@ -33,14 +33,14 @@ use std::{
 
 use tokio::{
     runtime::Handle,
-    sync::{broadcast, watch},
+    sync::{broadcast, mpsc, watch},
     task::JoinSet,
 };
 use unhang_bridge::Era;
 use unhang_proc::deadline::Deadline;
 
 use super::{
-    KnownServers, Level, MayRead, Scope, Servers, SessionKey,
+    KnownServers, Level, MayRead, OpenWindow, Scope, Servers, SessionKey, SideMessage,
     backend::{Backend, SessionInstance},
     eras::EraChoice,
     gateway_core::GatewayCore,
@@ -170,11 +170,46 @@ impl Servers {
         let Some(session_servers) = session_servers.filter(|it| it.kind != SessionKind::Windows) else {
             return;
         };
-        if session_servers.of_era.set((era, self.core.open_sessions.enter(era))).is_ok() {
+        let mut is_first = false;
+        session_servers.of_era.get_or_init(|| {
+            is_first = true;
+            (era, self.core.open_sessions.enter(era, session_servers.number))
+        });
+        if is_first {
             for backend in self.core.current() {
                 EraChoice(&backend).open_for(era, &self.core);
             }
             session_servers.publish();
+        }
+    }
+
+    /// Notes that the session's client has ended its handshake and listens: what servers say outside calls goes this way from now on.
+    pub fn client_hears(&self, way: mpsc::Sender<SideMessage>) {
+        if let Some(session_servers) = &self.session_servers {
+            self.core.open_sessions.inboxes.open(session_servers.number, way);
+        }
+    }
+
+    /// Counts a request of a window until the result is dropped. There are several clients then.
+    #[must_use]
+    pub fn window_comes(&self) -> OpenWindow {
+        self.core.open_sessions.inboxes.window_comes();
+        OpenWindow(Arc::clone(&self.core.open_sessions))
+    }
+
+    /// Tells servers that the roots of the session's client have changed: its own instances and, if no other session is open, those that
+    /// all share.
+    pub fn roots_changed(&self) {
+        let Some(session_servers) = &self.session_servers else { return };
+        for instance in session_servers.instances().values() {
+            instance.backend.tell_of_roots();
+        }
+        if self.core.open_sessions.inboxes.is_only(session_servers.number) {
+            let shared = self.core.current().into_iter().filter(|backend| backend.scope() != Scope::Session);
+            for backend in shared {
+                backend.tell_of_roots();
+                backend.eras.counterpart().into_iter().for_each(|counterpart| counterpart.tell_of_roots());
+            }
         }
     }
 
@@ -320,6 +355,7 @@ impl SessionServers {
             instance_limit: Arc::clone(&self.core.instance_limit),
             start_turns: self.core.start_turns.clone(),
             key: SessionKey::drawn(),
+            session: self.number,
         };
         let backend = Arc::new(found.instance(self.updates().clone(), self.era(), own));
         if let Some(level) = self.level.get() {

@@ -352,8 +352,12 @@ impl TaskPoller {
                         }
                         other => other,
                     };
-                    // A question is declined if too many are on their way.
-                    let _lossy = asides.try_send(aside);
+                    match aside {
+                        // It is never lost.
+                        SideMessage::ElicitationOver(_) => drop(deadline.timeout(asides.send(aside)).await),
+                        // A question is declined if too many are on their way.
+                        aside => drop(asides.try_send(aside)),
+                    }
                 },
             }
         };

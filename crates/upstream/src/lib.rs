@@ -114,6 +114,7 @@ pub(crate) struct UpstreamStatus {
 pub(crate) struct UpstreamHandle {
     commands: mpsc::Sender<ActorCommand>,
     withdrawn: Arc<Notify>,
+    roots: Arc<Notify>,
     state: watch::Receiver<UpstreamStatus>,
 }
 
@@ -122,6 +123,8 @@ pub(crate) struct UpstreamHandle {
 pub(crate) struct Mailbox {
     pub(crate) commands: mpsc::Receiver<ActorCommand>,
     pub(crate) withdrawn: Arc<Notify>,
+    /// Rung when the roots of the client have changed.
+    pub(crate) roots: Arc<Notify>,
     pub(crate) state: watch::Sender<UpstreamStatus>,
 }
 
@@ -129,9 +132,9 @@ pub(crate) struct Mailbox {
 pub(crate) fn link() -> (UpstreamHandle, Mailbox) {
     let (commands, received) = mpsc::channel(COMMANDS);
     let (state, seen) = watch::channel(UpstreamStatus { phase: ServerPhase::Starting, has_gone: false });
-    let withdrawn = Arc::new(Notify::new());
-    let link = UpstreamHandle { commands, withdrawn: withdrawn.clone(), state: seen };
-    (link, Mailbox { commands: received, withdrawn, state })
+    let (withdrawn, roots) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let link = UpstreamHandle { commands, withdrawn: withdrawn.clone(), roots: roots.clone(), state: seen };
+    (link, Mailbox { commands: received, withdrawn, roots, state })
 }
 
 /// Tells the actor when nobody waits for the answer any more.
@@ -174,6 +177,11 @@ impl UpstreamHandle {
         let outcome = (&mut waiting.reply).await;
         waiting.is_over = true;
         outcome.unwrap_or_else(|_| Err(self.ended_error()))
+    }
+
+    /// Notes that the roots of the client have changed. Several changes may be told as one.
+    pub(crate) fn roots_changed(&self) {
+        self.roots.notify_one();
     }
 
     /// Returns whether the server can be asked, now or when it is ready.

@@ -51,6 +51,9 @@ pub const STATE: &str = "unhang.";
 /// The notification by which the leading window tells a window, before the answer to a call, that the server continues the call as a task.
 pub const TASK_BEGUN: &str = "notifications/unhang/taskBegun";
 
+/// The notification by which a server tells that a person has done what a URL was opened for (2025-11-25).
+pub const ELICITATION_COMPLETE: &str = "notifications/elicitation/complete";
+
 /// The mark of a session whose client gets questions as requests of their own.
 const BESIDE: &str = ";beside";
 
@@ -81,6 +84,8 @@ pub enum SideMessage {
     Asked(OpenServerQuestion),
     /// The server logs something: the params of `notifications/message`, as received.
     Logged(Box<RawValue>),
+    /// A person has done what a URL was opened for: the params of [`ELICITATION_COMPLETE`], as received.
+    ElicitationOver(Box<RawValue>),
     /// The server continues the call as a task.
     TaskBegun,
 }
@@ -135,7 +140,7 @@ impl AwaitedReply {
 }
 
 impl OpenServerQuestion {
-    /// Makes a question about one call.
+    /// Makes a question about one call, or about none.
     #[must_use]
     pub fn about_one(method: String, params: Option<Box<RawValue>>) -> (Self, AwaitedReply) {
         Self::new(drawn(), (method, params), false)

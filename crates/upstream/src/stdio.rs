@@ -141,6 +141,8 @@ impl StdioActor {
         while let Some(out) = self.upstream_session.next_out() {
             match out {
                 Outgoing::Request { line, .. } | Outgoing::Initialized(line) => self.say(Class::Kept, &line),
+                // One is enough for a server that reads late.
+                Outgoing::RootsChanged(line) => self.say(Class::ListChanged("roots".into()), &line),
                 // From here on the queue counts the reply.
                 Outgoing::Reply(line, _room) => self.say(Class::Reply, &line),
                 Outgoing::Withdrawn(id, why) => self.say(Class::Kept, &compose::cancelled(&id, why)),

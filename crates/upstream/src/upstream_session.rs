@@ -35,7 +35,7 @@ use super::{
     ServerPhase,
     handshake::{Handshake, HandshakeRequest, Introduction, ServerInfo},
     listener::ServerListener,
-    question::{OfSession, SideMessage, SideMessageSender, TASK_BEGUN},
+    question::{ELICITATION_COMPLETE, OfSession, SideMessage, SideMessageSender, TASK_BEGUN},
     request_table::{PendingRequest, RequestTable, TableEvent},
 };
 use unhang_core::{
@@ -49,6 +49,9 @@ use unhang_core::{
 
 /// The timer's setting while nobody waits.
 const AGES: Duration = Duration::from_hours(24);
+
+/// The part of the way to a caller that logs leave free.
+const ROOM_BESIDE_LOGS: usize = 4;
 
 /// The parties of a session, and its limits.
 pub(crate) struct UpstreamConfig {
@@ -77,6 +80,8 @@ pub(crate) enum RequestOrigin {
 pub(crate) enum UpstreamEvent {
     Command(Option<ActorCommand>),
     Withdrawn,
+    /// The roots of the client have changed.
+    RootsChanged,
     Answered(Option<AnsweredQuestion>),
     Time,
 }
@@ -173,6 +178,7 @@ impl UpstreamSession {
         tokio::select! {
             command = self.mailbox.commands.recv(), if is_asked => UpstreamEvent::Command(command),
             () = self.mailbox.withdrawn.notified() => UpstreamEvent::Withdrawn,
+            () = self.mailbox.roots.notified(), if self.session.is_some() && is_asked => UpstreamEvent::RootsChanged,
             answered = self.questions.next_answer(), if !self.questions.is_empty() => UpstreamEvent::Answered(answered),
             () = &mut self.timer => UpstreamEvent::Time,
         }
@@ -189,6 +195,11 @@ impl UpstreamSession {
         match event {
             UpstreamEvent::Command(command) => self.command(command, waiting),
             UpstreamEvent::Withdrawn => self.withdraw(),
+            UpstreamEvent::RootsChanged if self.is_stateless() => {}
+            UpstreamEvent::RootsChanged => {
+                let line = compose::notification("notifications/roots/list_changed", "{}");
+                self.out.push(Outgoing::RootsChanged(line));
+            }
             UpstreamEvent::Answered(answered) => {
                 self.questions.reply(answered, &self.request_table, &mut self.out);
             }
@@ -419,14 +430,18 @@ impl UpstreamSession {
     fn notified(&mut self, request: Option<&Id>, method: &str, params: Option<Box<RawValue>>) {
         let beside_a_call = match method {
             "notifications/message" => params.clone().map(SideMessage::Logged),
+            ELICITATION_COMPLETE => params.clone().map(SideMessage::ElicitationOver),
             TASK_BEGUN => Some(SideMessage::TaskBegun),
             _ => None,
         };
         if let Some(message) = beside_a_call
             && let Audience::Call { asides } | Audience::One { asides, .. } = self.audience(request)
         {
-            // If too much is on its way, the message is lost, as logs may be.
-            let _lossy = asides.try_send(message);
+            // If too much is on its way, logs are lost. They leave room for all else.
+            let is_log = matches!(message, SideMessage::Logged(_));
+            if !is_log || asides.capacity() > asides.max_capacity() / ROOM_BESIDE_LOGS {
+                let _lossy = asides.try_send(message);
+            }
             return;
         }
         if method != "notifications/subscriptions/acknowledged" {

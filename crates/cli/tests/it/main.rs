@@ -54,6 +54,7 @@ mod gateway_refresh;
 mod gateway_refusals;
 mod gateway_reload;
 mod gateway_restarts;
+mod gateway_roots;
 mod gateway_routing;
 mod gateway_service;
 mod gateway_sessions;

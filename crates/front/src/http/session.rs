@@ -169,7 +169,11 @@ impl HttpSession {
                 self.post(&body, room, form, reply);
             }
             // If the client has gone, its next listener takes this place.
-            SessionCommand::Listen { after, reply } => drop(reply.send(self.effects.listen(after))),
+            SessionCommand::Listen { after, reply } => {
+                let answer = self.effects.listen(after);
+                self.work.client_listens();
+                let _gone = reply.send(answer);
+            }
             SessionCommand::End { reply } => {
                 let _gone = reply.send(PostReply::Taken);
                 self.is_over_because(SessionOver::Done);

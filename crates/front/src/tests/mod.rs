@@ -5,6 +5,7 @@ mod extensions;
 mod heartbeats;
 mod life;
 mod offers;
+mod outside_calls;
 mod owners;
 mod param_headers;
 mod parked_calls;
@@ -43,13 +44,19 @@ struct RecordedClient {
     takes_only_answers: bool,
 }
 
+/// The notifications that may not be lost.
+const KEPT: [&str; 4] = [
+    "notifications/cancelled",
+    "notifications/subscriptions/acknowledged",
+    unhang_upstream::question::TASK_BEGUN,
+    unhang_upstream::question::ELICITATION_COMPLETE,
+];
+
 impl SessionEffects for RecordedClient {
     fn to_client(&mut self, to: LineTarget, class: Class, line: &[u8]) {
         let message: Value = serde_json::from_slice(line).expect("JSON");
         let may_be_lost = message["method"].is_string() && message["id"].is_null();
-        let is_lost = may_be_lost && message["method"] != "notifications/cancelled";
-        let is_lost = is_lost && message["method"] != "notifications/subscriptions/acknowledged";
-        let is_lost = is_lost && message["method"] != unhang_upstream::question::TASK_BEGUN;
+        let is_lost = may_be_lost && !KEPT.iter().any(|kept| message["method"] == *kept);
         assert_eq!(class == Class::Kept, !is_lost, "nothing but notifications may be lost: {message}");
         assert_eq!(matches!(to, LineTarget::Answer { .. }), message["method"].is_null(), "{to:?}: {message}");
         self.targets.push(to);
@@ -137,7 +144,7 @@ impl TestSession {
                     self.mcp_session.refreshed(self.now, key, None, &mut self.effects);
                 }
                 // Each session tells the era of its client once.
-                SessionAction::ClientSpeaks { .. } => {}
+                SessionAction::ClientSpeaks { .. } | SessionAction::HandshakeOver => {}
                 action => self.unseen.push(action),
             }
         }

@@ -206,7 +206,7 @@ proptest! {
                         let is_known = running.iter().any(|(running, _)| *running == key);
                         prop_assert!(is_known || promoted.contains(&key));
                     }
-                    SessionAction::ClientSpeaks { .. } => unreachable!("it is left out"),
+                    SessionAction::ClientSpeaks { .. } | SessionAction::HandshakeOver | SessionAction::RootsChanged => unreachable!("it is left out"),
                     SessionAction::Watch { .. } | SessionAction::Refresh { .. } | SessionAction::Unwatch(_) | SessionAction::Log(_) => {}
                     SessionAction::Task { .. } | SessionAction::FollowTask { .. } => unreachable!("nobody asks for one"),
                     SessionAction::Leave(_) => unreachable!("only a question to a window is left"),

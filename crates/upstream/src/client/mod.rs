@@ -214,6 +214,12 @@ impl Client {
         self.link.is_usable()
     }
 
+    /// Tells the server that the client's roots have changed, once it is ready, if its revision has such a notification. Several changes may
+    /// be told as one.
+    pub fn roots_changed(&self) {
+        self.link.roots_changed();
+    }
+
     /// Waits until the server has answered the handshake, or has failed to. The future gives true if it has answered, and holds no handle.
     pub fn opened(&self) -> impl Future<Output = bool> + Send + use<> {
         self.link.opened()

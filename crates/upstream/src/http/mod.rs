@@ -375,6 +375,7 @@ impl HttpActor {
                 self.awaits_initialized = true;
                 self.word(ExchangeKind::Initialized, line, None);
             }
+            Outgoing::RootsChanged(line) => self.word(ExchangeKind::Word, line, None),
             Outgoing::Reply(line, room) => self.word(ExchangeKind::Word, line, Some(room)),
             Outgoing::Over(_) | Outgoing::Withdrawn(..) => {}
         }

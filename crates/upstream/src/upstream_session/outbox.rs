@@ -15,6 +15,8 @@ pub(crate) enum Outgoing {
     Request { id: Id, method: Box<str>, line: Vec<u8>, mirrored: Vec<(String, String)> },
     /// The end of a legacy handshake.
     Initialized(Vec<u8>),
+    /// The roots of the client have changed.
+    RootsChanged(Vec<u8>),
     /// The reply to a question of the server, and the room that it has until it has left.
     Reply(Vec<u8>, ReplyReservation),
     /// Nobody waits for the answer to this request any more, for this reason.

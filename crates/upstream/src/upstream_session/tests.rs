@@ -7,6 +7,7 @@ use std::{
 
 use serde_json::{Map, json};
 use tokio::sync::mpsc;
+use unhang_core::revision::Revision;
 use unhang_wire::Lines;
 
 use super::*;
@@ -259,7 +260,7 @@ fn received_by(received: &mut mpsc::Receiver<SideMessage>) -> (usize, Vec<questi
         match aside {
             SideMessage::Logged(_) => logged += 1,
             SideMessage::Asked(question) => questions.push(question),
-            SideMessage::TaskBegun => unreachable!("no task begins here"),
+            SideMessage::TaskBegun | SideMessage::ElicitationOver(_) => unreachable!("neither happens here"),
         }
     }
     (logged, questions)
@@ -554,4 +555,30 @@ async fn what_the_leading_window_withdraws_is_over_for_its_caller() {
     says_beside(&mut upstream_session, 3, &withdrawn);
     question.over.wait().await;
     assert!(question.reply.is_closed());
+}
+
+#[tokio::test]
+async fn the_end_of_a_visit_is_for_the_call_that_it_is_beside_however_much_is_logged() {
+    let (mut upstream_session, _listener, mut received, _link) = talking(1);
+    let log = json!({ "jsonrpc": "2.0", "method": "notifications/message", "params": { "level": "info" } });
+    (0..100).for_each(|_| says(&mut upstream_session, &log));
+    says(&mut upstream_session, &json!({ "jsonrpc": "2.0", "method": ELICITATION_COMPLETE, "params": {} }));
+    let heard = std::iter::from_fn(|| received.try_recv().ok());
+    assert!(heard.into_iter().any(|heard| matches!(heard, SideMessage::ElicitationOver(_))));
+}
+
+#[tokio::test]
+async fn changed_roots_are_told_once_to_a_server_with_a_handshake_and_to_no_other() {
+    let (mut upstream_session, _listener, _heard, link) = talking(0);
+    link.roots_changed();
+    link.roots_changed();
+    let event = upstream_session.next(None).await;
+    upstream_session.attend(event, 0);
+    assert!(matches!(upstream_session.next_out(), Some(Outgoing::RootsChanged(_))));
+    assert!(upstream_session.next_out().is_none());
+    let info = upstream_session.session.clone().expect("it is ready");
+    let modern = ServerInfo { revision: Revision::V2026July, ..ServerInfo::clone(&info) };
+    upstream_session.session = Some(Arc::new(modern));
+    upstream_session.attend(UpstreamEvent::RootsChanged, 0);
+    assert!(upstream_session.next_out().is_none());
 }

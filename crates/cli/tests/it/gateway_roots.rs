@@ -1,0 +1,130 @@
+//! `unhang serve` in front of a server that speaks to its client outside calls: it asks for roots, and tells of the end of a visit.
+
+use serde_json::{Value, json};
+
+use crate::{
+    gateway::{finish, gateway, server, window},
+    gateway_http,
+    harness::{Client, PATIENCE, Sandbox, Web, WebAnswer, wait_until},
+};
+
+/// A server that asks for roots after its handshake, and when they have changed.
+fn asks(name: &str, more: &str) -> String {
+    server(name, &["requests-to-client", "--mode", "roots"], more)
+}
+
+const CHANGED: &str = "notifications/roots/list_changed";
+
+fn roots(uri: &str) -> Value {
+    json!({ "roots": [{ "uri": uri }] })
+}
+
+/// Answers the next request for roots.
+#[track_caller]
+fn give_roots(client: &mut Client, uri: &str) {
+    let question = client.find("a request for roots", |message| message["method"] == "roots/list");
+    client.respond(&question["id"], &roots(uri));
+}
+
+/// What a server tells of its questions and their answers.
+fn told(text: &str) -> Value {
+    serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"))
+}
+
+#[test]
+fn a_server_that_asks_for_roots_outside_calls_has_those_of_the_only_client_and_hears_of_changes() {
+    let sandbox = Sandbox::with_jobs();
+    let mut client = gateway(&sandbox, &[asks("srv", "")]);
+    give_roots(&mut client, "file:///one");
+    client.notify(CHANGED, json!({}));
+    give_roots(&mut client, "file:///two");
+    let mut answers = Value::Null;
+    wait_until("both answers are there", PATIENCE, || {
+        answers = told(&client.tool_text("srv__echo", json!({})))["answers"].clone();
+        answers.as_array().is_some_and(|answers| answers.len() == 2)
+    });
+    assert_eq!(
+        [&answers[0]["result"], &answers[1]["result"]],
+        [&roots("file:///one"), &roots("file:///two")]
+    );
+    finish(client, &sandbox);
+}
+
+/// A session over HTTP, with its stream.
+struct Listening<'a> {
+    web: &'a Web,
+    name: String,
+    received: WebAnswer,
+}
+
+impl Listening<'_> {
+    fn begin(web: &Web) -> Listening<'_> {
+        let name = web.begin();
+        let received = web.ask("GET", "/mcp", &[("mcp-session-id", &name)], "");
+        Listening { web, name, received }
+    }
+
+    fn post(&self, message: &Value) {
+        assert_eq!(self.web.post(&[("mcp-session-id", &self.name)], message).status, 202);
+    }
+
+    fn roots_changed(&self) {
+        self.post(&json!({ "jsonrpc": "2.0", "method": CHANGED }));
+    }
+
+    /// Answers requests for roots with the name of the session, until the server has such an answer.
+    #[track_caller]
+    fn give_roots(&mut self, server: &str) {
+        while !self.told(server)["answers"].to_string().contains(&self.name) {
+            let question = self.received.next().expect("a request for roots");
+            assert_eq!(question["method"], "roots/list", "{question}");
+            self.post(&json!({ "jsonrpc": "2.0", "id": question["id"], "result": roots(&self.name) }));
+        }
+    }
+
+    fn told(&self, server: &str) -> Value {
+        let answer = self.web.call(&self.name, 1, &format!("{server}__echo"), json!({})).last();
+        told(answer["result"]["content"][0]["text"].as_str().unwrap_or_else(|| panic!("{answer}")))
+    }
+}
+
+#[test]
+fn of_several_sessions_a_shared_server_asks_none_outside_calls_and_an_instance_asks_its_own() {
+    let sandbox = Sandbox::with_jobs();
+    let servers = [asks("srv", ""), asks("own", "per-session = true")];
+    let (process, web) = gateway_http::gateway(&sandbox, &servers);
+    let mut alice = Listening::begin(&web);
+    alice.roots_changed();
+    alice.give_roots("srv");
+    wait_until("it has heard of the change", PATIENCE, || alice.told("srv")["asked"] == 2);
+    let bob = Listening::begin(&web);
+    // The instance is there from now on.
+    alice.told("own");
+    bob.told("own");
+    alice.roots_changed();
+    alice.give_roots("own");
+    assert_eq!(alice.told("srv")["asked"], 2, "the roots of one of its clients are not those of the other");
+    assert!(!bob.told("own")["answers"].to_string().contains(&alice.name));
+    gateway_http::finish(process, &sandbox);
+}
+
+#[test]
+fn the_end_of_a_visit_reaches_the_client_whose_call_it_is_in_any_window() {
+    let sandbox = Sandbox::with_jobs();
+    let mut leader = gateway(&sandbox, &[server("srv", &["requests-to-client", "--mode", "url"], "")]);
+    leader.tool_text("srv__echo", json!({ "text": "it is there" }));
+    let follower = window(&sandbox, &[]);
+    let mut windows = [leader, follower];
+    for client in &mut windows {
+        let id = client.call("srv__echo", json!({ "text": "a" }));
+        let over = client.find("the end of the visit", |message| {
+            message["method"] == "notifications/elicitation/complete" || message["id"] == id
+        });
+        assert_eq!(over["params"], json!({ "elicitationId": "visit-1" }), "{over}");
+        client.answer(id);
+    }
+    let [leader, mut follower] = windows;
+    follower.close_stdin();
+    assert_eq!(follower.exit_code(), 0, "{}", follower.stderr());
+    finish(leader, &sandbox);
+}

@@ -1,0 +1,51 @@
+//! The inbox of a session, into which servers speak outside calls.
+//!
+//! Invariant: servers know the inbox from when the client has ended its handshake, and listens.
+
+use tokio::sync::mpsc;
+
+use unhang_gateway::{Servers, SideMessage};
+
+/// The most messages on their way to the session, which takes them at once.
+const LETTERS: usize = 64;
+
+/// The inbox of a session; see the module's text.
+pub(super) struct SessionInbox {
+    way: mpsc::Sender<SideMessage>,
+    received: mpsc::Receiver<SideMessage>,
+    has_shaken_hands: bool,
+    /// There is a stream for messages about the session.
+    is_heard: bool,
+}
+
+impl Default for SessionInbox {
+    fn default() -> Self {
+        let (way, received) = mpsc::channel(LETTERS);
+        Self { way, received, has_shaken_hands: false, is_heard: false }
+    }
+}
+
+impl SessionInbox {
+    /// Notes that the client has ended its handshake.
+    pub(super) fn has_shaken_hands(&mut self, servers: Option<&Servers>) {
+        self.has_shaken_hands = true;
+        self.open(servers);
+    }
+
+    /// Notes that there is a stream for messages about the session.
+    pub(super) fn is_heard(&mut self, servers: Option<&Servers>) {
+        self.is_heard = true;
+        self.open(servers);
+    }
+
+    fn open(&self, servers: Option<&Servers>) {
+        if let Some(servers) = servers.filter(|_| self.has_shaken_hands && self.is_heard) {
+            servers.client_hears(self.way.clone());
+        }
+    }
+
+    /// Waits for the next message. Cancel-safe.
+    pub(super) async fn next(&mut self) -> Option<SideMessage> {
+        self.received.recv().await
+    }
+}
