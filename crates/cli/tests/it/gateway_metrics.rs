@@ -194,7 +194,7 @@ fn what_is_secret_is_in_no_log_and_no_status() {
         // It is wanted again, and then left alone.
         let session = web.begin();
         let code = web.call(&session, 1, "spy__anything", json!({})).last()["error"]["code"].clone();
-        assert_eq!(code, -31003, "it cannot be started");
+        assert!(code == -31003 || code == -31004, "it cannot be started, and is left alone: {code}");
         let page = status(&web);
         let spy = &page["servers"][0];
         let tail = json!(["cannot log in with [redacted]", "Authorization: [redacted]"]);

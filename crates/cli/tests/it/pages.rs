@@ -74,7 +74,8 @@ fn the_gateway_takes_a_server_with_too_long_a_list_to_have_none_and_says_so_once
         let id = client.request(&format!("{list}/list"), json!({}));
         assert!(!client.answer(id).to_string().contains("srv__t1"));
         let answered = client.request("tools/call", json!({ "name": "srv__one", "arguments": {} }));
-        assert_eq!(client.answer(answered)["error"].is_null(), list == "prompts");
+        let answer = client.answer(answered);
+        assert!(answer["error"].is_null(), "its tools can be called all the same: {answer}");
         assert_eq!(
             sandbox.log().lines().filter(|line| line.contains(&warned) && line.contains("WARN")).count(),
             1
