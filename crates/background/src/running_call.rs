@@ -229,9 +229,13 @@ fn logged(params: &RawValue) -> String {
 /// Asks the clients that follow the task, if they can be asked this; declines the question otherwise. Returns what tells when the question
 /// is over.
 fn ask(id: JobId, (inputs, who): (&Inputs, &WhoIsAsked), question: OpenServerQuestion) -> QuestionOver {
-    let OpenServerQuestion { method, params, reply, over, .. } = question;
+    let OpenServerQuestion { method, params, is_of_several, reply, over, .. } = question;
     let WhoIsAsked::Followers(capabilities) = who else {
-        decline(&method, reply);
+        match is_of_several {
+            // Another call of the client may carry it.
+            true => drop(reply),
+            false => decline(&method, reply),
+        }
         return over;
     };
     let capabilities = Json::new(capabilities.as_bytes());

@@ -191,6 +191,13 @@ impl McpSession {
         effects: &mut impl SessionEffects,
     ) {
         self.now = now;
+        if let QuestionSubject::OneOfSeveral(key) = about
+            && self.calls.by_key(key).is_none()
+            && self.parked_calls.call(key).is_none()
+        {
+            // Another of these calls may carry it.
+            return self.actions.push_back(SessionAction::Leave(question));
+        }
         if let Err(why) = self.ask_client(about, question, asked, effects) {
             let replied =
                 Err((FaultKind::MethodNotFound.code(), format!("`{}` is declined: {why}", asked.0)));
@@ -233,7 +240,7 @@ impl McpSession {
             let is_of_several = matches!(about, QuestionSubject::OneOfSeveral(_));
             return self.questions.ask_window(call, question, asked, is_of_several, effects);
         }
-        let parked = self.parked_calls.park(key, question, asked, is_ending, &mut self.calls)?;
+        let parked = self.parked_calls.park(about, question, asked, is_ending, &mut self.calls)?;
         if let Some(InputRequiredAnswer { id, route, result }) = parked {
             self.answers.answer_raw(&id, route, &result, effects);
         }

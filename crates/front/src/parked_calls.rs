@@ -10,7 +10,7 @@
 //!
 //! - The state is an unguessable name, valid once; the call behind it is kept here. Only the very same request can resume the call.
 //! - A call to which its client does not come back ends when its limit is over, and the server is told.
-//! - A server's answer to a parked call waits for the client.
+//! - A server's answer to a parked call waits for the client. Questions that may be about other calls are asked before it.
 //! - A response that is not an object reaches no server. The request is refused, and the client can come back under the same state.
 
 use std::{
@@ -26,7 +26,7 @@ use unhang_wire::{Id, Json, progress_token, text_member};
 use super::{
     answers::implementation,
     client_request::{MOST_ECHOED, invalid_params},
-    effects::{CallKey, QuestionKey, ReplyRoute, SessionAction},
+    effects::{CallKey, QuestionKey, QuestionSubject, ReplyRoute, SessionAction},
     questions::{AskedParams, members},
     session_calls::{Awaited, SessionCall, SessionCalls},
     urls,
@@ -41,15 +41,30 @@ struct ParkedCall {
     call: SessionCall,
     /// The state under which the client comes back.
     state: String,
-    /// The open questions: their keys, and their text.
-    questions: Vec<(QuestionKey, String)>,
+    questions: Vec<ParkedQuestion>,
     /// The server's answer, if it came meanwhile.
     answered: Option<ServerAnswer>,
     /// When the client is not expected to come back any more.
     until: Duration,
 }
 
+/// An open question that is the answer to a parked call.
+#[derive(Debug)]
+struct ParkedQuestion {
+    key: QuestionKey,
+    /// The question, as JSON.
+    asked: String,
+    /// It may be about another call, so it stays open when this one has ended.
+    is_of_several: bool,
+}
+
 impl ParkedCall {
+    /// Returns whether its client has to answer more before the call goes on.
+    fn is_still_asked(&self) -> bool {
+        let is_needed = |question: &ParkedQuestion| self.answered.is_none() || question.is_of_several;
+        self.questions.iter().any(is_needed)
+    }
+
     fn digest(&self) -> Option<u64> {
         self.call.awaited.introduced().map(|introduced| introduced.digest)
     }
@@ -69,18 +84,15 @@ impl ParkedCall {
     /// Takes the replies with which the client comes back. A question without a reply stays open.
     fn take_replies(&mut self, params: Json<'_>, actions: &mut VecDeque<SessionAction>) {
         let responses = params.member("inputResponses");
-        let answers = std::mem::take(&mut self.questions).into_iter().filter_map(|(question, asked)| {
+        self.questions.retain(|&ParkedQuestion { key: question, .. }| {
             let name = format!("question-{question}");
-            match responses.and_then(|responses| responses.member(&name)) {
-                Some(response) => {
-                    let replied = Ok(response.get().to_owned());
-                    actions.push_back(SessionAction::Reply { question, replied });
-                    None
-                }
-                None => Some((question, asked)),
+            let response = responses.and_then(|responses| responses.member(&name));
+            if let Some(response) = response {
+                let replied = Ok(response.get().to_owned());
+                actions.push_back(SessionAction::Reply { question, replied });
             }
+            response.is_none()
         });
-        self.questions = answers.collect();
     }
 }
 
@@ -173,22 +185,25 @@ impl ParkedCalls {
         self.secret = Some(secret);
     }
 
-    /// Parks a call with a question, which becomes the answer to its request. Returns `None` if the call is parked already: its client gets
-    /// the question when it comes back.
+    /// Parks a call with a question, which becomes the answer to its request. The question may be about another call of its client. Returns
+    /// `None` if the call is parked already: its client gets the question when it comes back.
     ///
     /// # Errors
     /// Fails with the reason why the client is not asked.
     pub(super) fn park(
         &mut self,
-        key: CallKey,
+        about: QuestionSubject,
         question: QuestionKey,
         asked: AskedParams<'_>,
         is_ending: bool,
         calls: &mut SessionCalls,
     ) -> Result<Option<InputRequiredAnswer>, &'static str> {
+        let (QuestionSubject::Call(key) | QuestionSubject::OneOfSeveral(key)) = about;
         let asked = format!("{{{}}}", members(asked, Era::Modern, ""));
+        let is_of_several = matches!(about, QuestionSubject::OneOfSeveral(_));
+        let question = ParkedQuestion { key: question, asked, is_of_several };
         if let Some(parked) = self.calls.get_mut(&key) {
-            parked.questions.push((question, asked));
+            parked.questions.push(question);
             return Ok(None);
         }
         if self.secret.is_none() {
@@ -201,7 +216,7 @@ impl ParkedCalls {
         let (id, call) = calls.park(key).ok_or("the caller no longer waits for the call")?;
         let until = call.since + call.limit;
         let route = call.route;
-        let questions = vec![(question, asked)];
+        let questions = vec![question];
         let parked = ParkedCall { call, state: String::new(), questions, answered: None, until };
         Ok(Some(InputRequiredAnswer { id, route, result: self.keep(key, parked) }))
     }
@@ -210,8 +225,9 @@ impl ParkedCalls {
     fn keep(&mut self, key: CallKey, mut parked: ParkedCall) -> String {
         parked.state = self.new_state();
         let requests = parked.questions.iter();
-        let requests: Vec<String> =
-            requests.map(|(question, asked)| format!(r#""question-{question}":{asked}"#)).collect();
+        let requests: Vec<String> = requests
+            .map(|ParkedQuestion { key, asked, .. }| format!(r#""question-{key}":{asked}"#))
+            .collect();
         let result = input_required(&requests, &parked.state);
         self.calls.insert(key, parked);
         result
@@ -236,11 +252,11 @@ impl ParkedCalls {
         let (key, mut parked) = found.ok_or_else(|| NotResumed::unknown(method))?;
         parked.goes_on(now, params, (revision, route));
         parked.take_replies(params, actions);
-        if !parked.questions.is_empty() && parked.answered.is_none() {
+        if parked.is_still_asked() {
             // The open questions are asked once more.
             return Err(NotResumed::AskedAgain(self.keep(key, parked)));
         }
-        for (question, _) in parked.questions {
+        for ParkedQuestion { key: question, .. } in parked.questions {
             actions.push_back(SessionAction::Reply { question, replied: Err(cancelled_reply()) });
         }
         Ok(Resumed { call: parked.call, answered: parked.answered })
@@ -249,7 +265,7 @@ impl ParkedCalls {
     /// Forgets a question that its server does not need answered any more. A client that comes back with an answer goes on without it.
     pub(super) fn withdraw(&mut self, question: QuestionKey) {
         for parked in self.calls.values_mut() {
-            parked.questions.retain(|(open, _)| *open != question);
+            parked.questions.retain(|open| open.key != question);
         }
     }
 
@@ -271,7 +287,7 @@ impl ParkedCalls {
             self.calls.iter().filter(|(_, parked)| is_over(parked)).map(|(key, _)| *key).collect();
         for key in over_now {
             let Some(parked) = self.calls.remove(&key) else { continue };
-            for (question, _) in parked.questions {
+            for ParkedQuestion { key: question, .. } in parked.questions {
                 actions.push_back(SessionAction::Reply { question, replied: Err(cancelled_reply()) });
             }
             if parked.answered.is_none() {

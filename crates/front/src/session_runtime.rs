@@ -60,6 +60,14 @@ pub(super) struct OfWindow {
     pub limit: Option<CallLimit>,
 }
 
+/// The caller of a request without a session.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct StatelessCaller {
+    pub key: SessionKey,
+    /// A token identifies the caller. An address or a user may have several clients.
+    pub has_token: bool,
+}
+
 /// An event behind a session.
 pub(super) enum SessionEvent {
     Ended(FinishedTask),
@@ -93,8 +101,8 @@ pub(super) struct SessionRuntime {
     session: SessionKey,
     /// The session that a window has named, if the clients are windows.
     window: Option<OfSession>,
-    /// The owner of the questions about its calls: the session, or its caller if there is no session.
-    asks_as: SessionKey,
+    /// The caller of a request without a session: the owner of the questions about its calls.
+    stateless_caller: Option<StatelessCaller>,
     tally: Arc<FrontTally>,
     known: Option<watch::Receiver<KnownServers>>,
     inbox: SessionInbox,
@@ -165,7 +173,7 @@ impl SessionRuntime {
             caller: context.caller.clone(),
             session,
             window: None,
-            asks_as: session,
+            stateless_caller: None,
             tally: Arc::clone(&context.tally),
             known,
             inbox: SessionInbox::default(),
@@ -190,9 +198,25 @@ impl SessionRuntime {
         SessionRuntime { mcp_session: self.mcp_session.for_one_request(), ..self }
     }
 
-    /// Sets the key of a caller without a session. Work that other requests of this caller have left counts as its own (F-90).
-    pub(super) fn asks_as(self, caller: SessionKey) -> SessionRuntime {
-        SessionRuntime { asks_as: caller, ..self }
+    /// Sets the caller of a request without a session. Work that other requests of this caller have left counts as its own (F-90).
+    pub(super) fn asks_as(self, caller: StatelessCaller) -> SessionRuntime {
+        SessionRuntime { stateless_caller: Some(caller), ..self }
+    }
+
+    /// Returns the session that questions about its calls are for. A client of 2026-07-28 gets a question as the answer to a call.
+    fn own_session(&self, client: Era) -> OfSession {
+        match self.stateless_caller {
+            None => {
+                let is_asked_beside = client == Era::Legacy;
+                OfSession { key: self.session, is_asked_beside, is_one_client: true }
+            }
+            Some(StatelessCaller { key, has_token }) => {
+                // One token may serve several programs.
+                let program = has_token.then(|| self.mcp_session.client_name());
+                let key = program.map_or(key, |program| SessionKey::of(&(key, program)));
+                OfSession { key, is_asked_beside: false, is_one_client: has_token }
+            }
+        }
     }
 
     /// Notes the window's session that a request belongs to. Ignores it unless the clients are windows.
@@ -236,9 +260,8 @@ impl SessionRuntime {
                 SessionAction::Ask { key, asked, may_be_a_job, joining } => {
                     let cancellation = self.calls.cancellation(key);
                     let promote = may_be_a_job.then(|| self.may_promote(key, joining)).flatten();
-                    // A client of 2026-07-28 without a session gets a question as the answer to its call.
-                    let own = OfSession { key: self.asks_as, is_asked_beside: asked.client == Era::Legacy };
-                    let asked = ServerRequest { session: Some(self.window.unwrap_or(own)), ..asked };
+                    let session = self.window.unwrap_or_else(|| self.own_session(asked.client));
+                    let asked = ServerRequest { session: Some(session), ..asked };
                     self.ask(key, asked, cancellation, promote);
                 }
                 SessionAction::Refresh { key, list, wanted } => self.refresh(key, list, wanted),
@@ -558,7 +581,7 @@ mod tests {
 
     #[test]
     fn a_session_that_is_named_counts_from_windows_alone() {
-        let named = OfSession { key: SessionKey::drawn(), is_asked_beside: true };
+        let named = OfSession { key: SessionKey::drawn(), is_asked_beside: true, is_one_client: true };
         let context = SessionContext::new(Arc::new(NoTools), None, None);
         let limit = Some(CallLimit { limit: Duration::from_secs(7), waited: Duration::from_secs(1) });
         for (context, expect) in

@@ -149,8 +149,7 @@ impl AdmissionLimits {
         if era != Era::Legacy {
             return Ok(None);
         }
-        // A client that is asked by the answer to its call needs that call to be the only one with the server.
-        let session = acquire.session_asked_beside();
+        let session = acquire.client();
         if !self.listener.asks() {
             return Ok(Some(self.sessions.early(session)));
         }
@@ -240,9 +239,9 @@ impl AdmissionLimits {
 }
 
 impl PermitRequest<'_> {
-    /// Returns the session of the request, if the session's client can be asked a question beside any of its calls.
-    fn session_asked_beside(&self) -> Option<SessionKey> {
-        self.session.filter(|session| session.is_asked_beside).map(|session| session.key)
+    /// Returns the session of the request, if any of its calls can carry a question about another of them.
+    fn client(&self) -> Option<SessionKey> {
+        self.session.filter(|session| session.is_one_client).map(|session| session.key)
     }
 }
 
@@ -265,7 +264,7 @@ async fn in_line<T>(
         // A request that need not wait is in no line.
         () = ready(()) => {}
     }
-    let _waits = waiting.enter(acquire.session_asked_beside(), acquire.since);
+    let _waits = waiting.enter(acquire.client(), acquire.since);
     turn.await
 }
 

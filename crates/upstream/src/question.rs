@@ -40,9 +40,11 @@ impl SessionKey {
 pub struct OfSession {
     /// The session's key.
     pub key: SessionKey,
-    /// The client gets questions as requests of their own, so that a question about one of its calls may be put beside another of them. A
-    /// client of 2026-07-28 gets a question as the answer to a call, which has to be the call that the question is about.
+    /// The client gets questions as requests of their own. A client of 2026-07-28 gets a question as the answer to a call.
     pub is_asked_beside: bool,
+    /// The key belongs to one client, so that any of its calls may carry a question about another of them. Requests without a session and
+    /// without a token may come from several clients.
+    pub is_one_client: bool,
 }
 
 /// The beginning of an unhang gateway's `requestState`, which tells it from a server's.
@@ -70,7 +72,9 @@ impl OfSession {
             Some(key) => (key, true),
             None => (told, false),
         };
-        Some(Self { key: SessionKey(u64::from_str_radix(key, 16).ok()?), is_asked_beside })
+        let key = SessionKey(u64::from_str_radix(key, 16).ok()?);
+        // A window has one client.
+        Some(Self { key, is_asked_beside, is_one_client: true })
     }
 }
 
@@ -219,7 +223,7 @@ mod tests {
     #[test]
     fn a_session_that_is_told_is_the_session_that_is_read() {
         for is_asked_beside in [true, false] {
-            let session = OfSession { key: SessionKey::drawn(), is_asked_beside };
+            let session = OfSession { key: SessionKey::drawn(), is_asked_beside, is_one_client: true };
             assert_eq!(OfSession::read(&session.told()), Some(session));
         }
         assert_eq!(OfSession::read("window"), None);

@@ -498,7 +498,7 @@ impl UpstreamSession {
             return self.cannot_be_asked(request, method);
         }
         let (is_stateless, now) = (self.is_stateless(), self.now());
-        let audience = || self.abandoned.audience(now, &self.request_table, request);
+        let audience = |carrying: &_| self.abandoned.audience(now, &self.request_table, request, carrying);
         self.questions.put((id, method, params), is_stateless, audience, &mut self.out);
     }
 
@@ -524,7 +524,7 @@ impl UpstreamSession {
 
     /// Finds the audience of what the server says beside its answers.
     fn audience(&self, request: Option<&Id>) -> Audience<'_> {
-        self.abandoned.audience(self.now(), &self.request_table, request)
+        self.abandoned.audience(self.now(), &self.request_table, request, &self.questions.carrying())
     }
 
     /// Limits the number of replies that may wait, for a transport on which each costs more than its bytes.

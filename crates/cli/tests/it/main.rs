@@ -74,6 +74,7 @@ mod jobs;
 mod json_errors;
 mod login;
 mod manual;
+mod modern_asked;
 mod named_culprits;
 mod next_steps;
 mod pages;

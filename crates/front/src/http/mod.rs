@@ -67,7 +67,7 @@ use super::{
     SessionEndHook,
     parked_calls::{secret_in, secret_of},
     session_context::SessionContext,
-    session_runtime::{OfWindow, SessionRuntime, random_name},
+    session_runtime::{OfWindow, SessionRuntime, StatelessCaller, random_name},
 };
 use unhang_background::CallsEnd;
 use unhang_core::{
@@ -456,8 +456,11 @@ impl HttpState {
         }
         let fairness_key = self.access_policy().access.fairness_key(caller, || peer_key(peer));
         let work = SessionRuntime::new(self.limits.clone(), &context, fairness_key, Some(secret.clone()));
-        let work =
-            work.alone().asks_as(SessionKey::of(&StatelessClient::new(caller, peer))).of_window(window);
+        let stateless_caller = StatelessCaller {
+            key: SessionKey::of(&StatelessClient::new(caller, peer)),
+            has_token: *caller != TokenOwner::Anybody,
+        };
+        let work = work.alone().asks_as(stateless_caller).of_window(window);
         drop(context);
         let session = HttpSession::new(String::new(), work, &self.limits, commands, ReplyMode::Alone);
         let http_state = Arc::clone(self);

@@ -2,9 +2,10 @@
 //!
 //! Theory of operation. Over a pipe nothing says which call a question is about. If all calls are of one session, that session is the right
 //! one whichever call it is. The question is put beside the newest of them, since older ones may be jobs already. It says that it may be
-//! about another of them, so that it stays when that one ends. A client of 2026-07-28 gets a question as the answer to a call, which has
-//! to be the right call. So it hears nothing while several of its calls are there. Over HTTP, a message on the stream of a request is about
-//! that request.
+//! about another of them, so that it stays when that one ends. A client of 2026-07-28 gets a question as the answer to a call. Any of its
+//! calls can carry the question, because the reply names the question and not the call. So the newest call that carries no question gets it,
+//! or the newest of all if each carries one. A call whose client is not known for certain carries only questions about itself. Over HTTP, a
+//! message on the stream of a request is about that request.
 //!
 //! Invariants
 //!
@@ -13,7 +14,10 @@
 //!   longer than a call may take at all (`job-timeout`), because servers need not answer a withdrawn call.
 //! - The memory for such calls is bounded. If there are too many, nobody hears anything until the last of them cannot run any more.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, HashSet},
+    time::Duration,
+};
 
 use unhang_wire::Id;
 
@@ -39,7 +43,9 @@ pub(super) enum Audience<'a> {
         is_of_several: bool,
         /// The number of the call.
         number: i64,
-        /// The session, if it is asked beside its calls.
+        /// The number of the newest call that it may be about.
+        newest: i64,
+        /// The session, if any of its calls can carry the message.
         session: Option<SessionKey>,
     },
     Several,
@@ -69,12 +75,14 @@ impl AbandonedCalls {
     }
 
     /// Finds the audience of a message beside an answer: the caller of the request on whose stream the message came. If the stream is of
-    /// all requests, it is the caller of the only call, or the session that waits for all of them.
+    /// all requests, it is the caller of the only call, or the session that waits for all of them. `carrying` has the numbers of the calls
+    /// that carry a question.
     pub(super) fn audience<'a>(
         &self,
         now: Duration,
         calls: &'a RequestTable<RequestOrigin>,
         request: Option<&Id>,
+        carrying: &HashSet<i64>,
     ) -> Audience<'a> {
         if let Some(request) = request {
             return match calls.whose(request) {
@@ -83,20 +91,24 @@ impl AbandonedCalls {
             };
         }
         let listening = || calls.calls().filter_map(ListeningCall::of);
-        let Some(newest) = listening().max_by_key(|call| (call.waits, call.number)) else {
+        let Some(newest) = listening().map(|call| call.number).max() else {
             return if self.is_empty(now) { Audience::Nobody } else { Audience::Several };
         };
-        let ListeningCall { asides, session, number, .. } = newest;
+        let Some(chosen) = listening().max_by_key(|call| call.preference(carrying)) else {
+            return Audience::Nobody;
+        };
+        let ListeningCall { asides, session, number, .. } = chosen;
         let is_of_several = listening().nth(1).is_some();
         let is_theirs = match session {
             Some(session) => self.are_all_of(now, session.key),
             None => self.is_empty(now),
         };
-        let beside = session.filter(|session| session.is_asked_beside);
-        let are_all_theirs = || beside.is_some() && listening().all(|call| call.session == beside);
+        let client = session.filter(|session| session.is_one_client);
+        let are_all_theirs = || client.is_some() && listening().all(|call| call.session == client);
         match is_theirs && (!is_of_several || are_all_theirs()) {
             true => {
-                Audience::One { asides, is_of_several, number, session: beside.map(|session| session.key) }
+                let session = client.map(|session| session.key);
+                Audience::One { asides, is_of_several, number, newest, session }
             }
             false => Audience::Several,
         }
@@ -133,17 +145,22 @@ impl AbandonedCalls {
     }
 }
 
-/// Finds the call to which a question moves when the call of this number ends, beside which it was put. That is the next older call of the
-/// session whose caller waits. Newer calls may have come after the question.
-pub(super) fn older_call(
-    calls: &RequestTable<RequestOrigin>,
+/// Finds the call to which a question moves when the call ends beside which it was put. That is a call of the session whose caller waits,
+/// and which has not `left` the question. Calls after the `newest` came after the question.
+pub(super) fn next_call<'a>(
+    calls: &'a RequestTable<RequestOrigin>,
     session: SessionKey,
-    number: i64,
-) -> Option<(i64, &SideMessageSender)> {
-    let is_of_session = |call: &ListeningCall<'_>| call.session.is_some_and(|of| of.key == session);
-    let older = calls.calls().filter_map(ListeningCall::of);
-    let older = older.filter(|call| call.waits && call.number < number && is_of_session(call));
-    older.max_by_key(|call| call.number).map(|call| (call.number, call.asides))
+    (newest, left): (i64, &[i64]),
+    carrying: &HashSet<i64>,
+) -> Option<(i64, &'a SideMessageSender)> {
+    let can_be_meant = |call: &ListeningCall<'_>| {
+        call.waits
+            && call.number <= newest
+            && !left.contains(&call.number)
+            && call.session.is_some_and(|of| of.key == session)
+    };
+    let others = calls.calls().filter_map(ListeningCall::of).filter(can_be_meant);
+    others.max_by_key(|call| call.preference(carrying)).map(|call| (call.number, call.asides))
 }
 
 /// Reads the number in an id. Unhang's ids are numbers; some servers give them back as text. Returns `None` for other ids.
@@ -171,6 +188,12 @@ impl<'a> ListeningCall<'a> {
         };
         let number = number(&call.id).unwrap_or_default();
         Some(Self { number, asides, session: *session, waits: !reply.is_closed() })
+    }
+
+    /// Ranks the calls of a session for its next question; the greatest gets it.
+    fn preference(&self, carrying: &HashSet<i64>) -> (bool, bool, i64) {
+        let is_asked_beside = self.session.is_some_and(|session| session.is_asked_beside);
+        (self.waits, is_asked_beside || !carrying.contains(&self.number), self.number)
     }
 }
 

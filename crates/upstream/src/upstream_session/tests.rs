@@ -167,7 +167,7 @@ async fn what_may_be_about_any_of_several_calls_is_for_nobody() {
 /// That of a client that is asked by requests.
 impl From<SessionKey> for OfSession {
     fn from(key: SessionKey) -> Self {
-        Self { key, is_asked_beside: true }
+        Self { key, is_asked_beside: true, is_one_client: true }
     }
 }
 
@@ -365,9 +365,9 @@ async fn f_54_one_call_of_another_session_is_enough_for_nobody_to_be_asked() {
 }
 
 #[tokio::test]
-async fn f_54_who_is_asked_by_the_answer_to_a_call_is_not_asked_while_there_are_several() {
+async fn f_54_who_is_asked_by_an_answer_and_may_be_several_clients_is_not_asked_while_there_are_several() {
     let (mut upstream_session, _listener, _heard, _link) = talking(0);
-    let alice = OfSession { key: SessionKey::drawn(), is_asked_beside: false };
+    let alice = OfSession { key: SessionKey::drawn(), is_asked_beside: false, is_one_client: false };
     // The ids of these are 2 and 3.
     let mut calls = [(); 2].map(|()| ask_for(&mut upstream_session, alice, LONG));
     let declined = logs_and_asks(&mut upstream_session, 90).await;
@@ -378,6 +378,47 @@ async fn f_54_who_is_asked_by_the_answer_to_a_call_is_not_asked_while_there_are_
         matches!(upstream_session.audience(None), Audience::One { is_of_several: false, .. }),
         "there is one only"
     );
+}
+
+/// A call, and what it hears beside its answer.
+type ListenedCall = (oneshot::Receiver<RequestOutcome>, mpsc::Receiver<SideMessage>);
+
+/// The questions that have come to each call.
+async fn carried_by(calls: &mut [ListenedCall; 3]) -> [Vec<question::OpenServerQuestion>; 3] {
+    tokio::task::yield_now().await;
+    calls.each_mut().map(|(_, received)| received_by(received).1)
+}
+
+#[tokio::test]
+async fn f_54_each_call_of_who_is_asked_by_answers_carries_a_question_before_one_carries_two() {
+    let (mut upstream_session, _listener, _heard, _link) = talking(0);
+    let alice = OfSession { key: SessionKey::drawn(), is_asked_beside: false, is_one_client: true };
+    let mut calls = [(); 3].map(|()| ask_for(&mut upstream_session, alice, LONG));
+    let asks = |id| json!({ "jsonrpc": "2.0", "id": id, "method": QUESTION });
+    (90..94).for_each(|id| says(&mut upstream_session, &asks(id)));
+    let (answered, mut open) = tokio::join!(answer(&mut upstream_session), async {
+        let mut open = carried_by(&mut calls).await;
+        assert_eq!(open.each_ref().map(Vec::len), [1, 1, 2], "the newest one carries the last one too");
+        assert!(open.iter().flatten().all(|question| question.is_of_several));
+        open[1].remove(0).reply.send(Ok("{}".to_owned())).expect("it waits");
+        open
+    });
+    assert_eq!(answered["id"], 91);
+    // The call in the middle is free again.
+    says(&mut upstream_session, &asks(94));
+    assert_eq!(carried_by(&mut calls).await.each_ref().map(Vec::len), [0, 1, 0]);
+    // The newest one ends, so its questions move.
+    calls[2].0.close();
+    open[2].clear();
+    let moves = async {
+        while calls[0].1.is_empty() && calls[1].1.is_empty() {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::select! {
+        told = answer(&mut upstream_session) => panic!("{told}"),
+        () = moves => {}
+    }
 }
 
 #[tokio::test]

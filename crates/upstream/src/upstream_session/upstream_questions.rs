@@ -8,7 +8,7 @@
 //! - The number of open questions, and the memory for them, is bounded.
 
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::{HashMap, HashSet, VecDeque},
     future::ready,
     pin::Pin,
     sync::Arc,
@@ -24,7 +24,7 @@ use unhang_wire::{Id, compose};
 
 use super::{
     RequestOrigin,
-    audience::{Audience, older_call},
+    audience::{Audience, next_call},
     outbox::Outbox,
     reply_budget::{ReplyBudget, ReplyReservation},
 };
@@ -60,10 +60,14 @@ struct MovableQuestion {
     key: u64,
     method: String,
     params: Option<Box<RawValue>>,
-    /// The session that is asked beside its calls; `None` if the question can only be about its call.
+    /// The session, if any of its calls can carry the question; `None` if the question can only be about its call.
     session: Option<SessionKey>,
     /// The number of the call beside which it is put.
     call: i64,
+    /// The number of the newest call that it may be about.
+    newest: i64,
+    /// The calls beside which it was put before, which have ended.
+    left_calls: Vec<i64>,
     is_of_several: bool,
     /// Gives the reason why the session has had enough time.
     enough: Pin<Box<dyn Future<Output = String> + Send>>,
@@ -87,6 +91,13 @@ impl MovableQuestion {
     }
 }
 
+/// The task that answers an open question.
+struct QuestionTask {
+    task: AbortHandle,
+    /// The number of the call beside which the question is put.
+    call: Option<i64>,
+}
+
 /// The questions of one server.
 pub(super) struct UpstreamQuestions {
     listener: Arc<dyn ServerListener>,
@@ -96,7 +107,7 @@ pub(super) struct UpstreamQuestions {
     reply_timeout: Duration,
     open: JoinSet<AnsweredQuestion>,
     /// The tasks that answer the open questions.
-    tasks: HashMap<Id, AbortHandle>,
+    tasks: HashMap<Id, QuestionTask>,
     /// The server is the leading window, which asks beside the answers of 2026-07-28, and asks the same question beside another call when
     /// the first one has ended.
     pub(super) is_of_leader: bool,
@@ -135,7 +146,7 @@ impl UpstreamQuestions {
         &mut self,
         (id, method, params): (Id, &str, Option<Box<RawValue>>),
         is_stateless: bool,
-        audience: impl FnOnce() -> Audience<'a>,
+        audience: impl FnOnce(&HashSet<i64>) -> Audience<'a>,
         out: &mut Outbox,
     ) {
         if self.is_of_leader && (self.tasks.contains_key(&id) || self.answered.contains(&id)) {
@@ -160,13 +171,23 @@ impl UpstreamQuestions {
                 format!("{bytes} bytes are too many together with the questions that are still unanswered");
             out.refuse(&id, FaultKind::Overloaded.code(), &text, room);
         } else {
-            let asked = self.ask(&id, method, params, &audience());
-            self.open(id, asked, Instant::now(), room);
+            let audience = audience(&self.carrying());
+            let call = match audience {
+                Audience::One { number, .. } => Some(number),
+                _ => None,
+            };
+            let asked = self.ask(&id, method, params, &audience);
+            self.open(id, (asked, call), Instant::now(), room);
         }
     }
 
+    /// Returns the numbers of the calls that carry a question now.
+    pub(super) fn carrying(&self) -> HashSet<i64> {
+        self.tasks.values().filter_map(|task| task.call).collect()
+    }
+
     /// Waits for the end of a question that was put at `since`.
-    fn open(&mut self, id: Id, asked: Ending, since: Instant, room: ReplyReservation) {
+    fn open(&mut self, id: Id, (asked, call): (Ending, Option<i64>), since: Instant, room: ReplyReservation) {
         let (key, reply_timeout) = (id.clone(), self.reply_timeout);
         let task = self.open.spawn(async move {
             let late = |_| {
@@ -177,7 +198,7 @@ impl UpstreamQuestions {
             let end = timeout(left, asked).await.unwrap_or_else(late);
             AnsweredQuestion { id, end, room }
         });
-        self.tasks.insert(key, task);
+        self.tasks.insert(key, QuestionTask { task, call });
     }
 
     /// Asks the session whose request a question is about, or the listener if no request is in flight.
@@ -198,7 +219,7 @@ impl UpstreamQuestions {
                     QuestionEnd::Replied(replied.unwrap_or(Err(left)))
                 })
             }
-            Audience::One { asides, is_of_several, number, session } => {
+            Audience::One { asides, is_of_several, number, newest, session } => {
                 let question = MovableQuestion {
                     key: question::drawn(),
                     enough: self.listener.asks(&method, session),
@@ -206,6 +227,8 @@ impl UpstreamQuestions {
                     params,
                     session: session.filter(|_| is_of_several),
                     call: number,
+                    newest,
+                    left_calls: Vec::new(),
                     is_of_several,
                     since: Instant::now(),
                 };
@@ -230,17 +253,21 @@ impl UpstreamQuestions {
         out: &mut Outbox,
     ) {
         let Some(AnsweredQuestion { id, end, room }) = answered else {
-            return self.tasks.retain(|_, task| !task.is_finished());
+            return self.tasks.retain(|_, task| !task.task.is_finished());
         };
         self.tasks.remove(&id);
         let replied = match end {
             QuestionEnd::Replied(replied) => replied,
-            QuestionEnd::Left(left) => {
-                let next = left.session.and_then(|session| older_call(calls, session, left.call));
+            QuestionEnd::Left(mut left) => {
+                left.left_calls.push(left.call);
+                let carrying = self.carrying();
+                let next = left.session.and_then(|session| {
+                    next_call(calls, session, (left.newest, &left.left_calls), &carrying)
+                });
                 if let Some((call, asides)) = next {
                     let since = left.since;
-                    let asked = Box::pin(MovableQuestion { call, ..left }.put(asides.clone()));
-                    return self.open(id, asked, since, room);
+                    let asked: Ending = Box::pin(MovableQuestion { call, ..left }.put(asides.clone()));
+                    return self.open(id, (asked, Some(call)), since, room);
                 }
                 Err(question::left_by_caller(&left.method))
             }
@@ -265,7 +292,7 @@ impl UpstreamQuestions {
     /// Ends a question that the server has withdrawn.
     pub(super) fn withdraw(&mut self, id: &Id) {
         if let Some(task) = self.tasks.remove(id) {
-            task.abort();
+            task.task.abort();
         }
     }
 
