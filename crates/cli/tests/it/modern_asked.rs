@@ -3,12 +3,13 @@
 
 use std::{fs, thread, time::Duration};
 
+use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::{
     gateway::{gateway, listed, server, window},
     gateway_http::{self, modern_post},
-    harness::{Client, Sandbox, Web, timed},
+    harness::{Client, PATIENCE, Sandbox, Web, timed, wait_until},
     talk::modern_meta,
 };
 
@@ -37,7 +38,7 @@ fn end(windows: [Client; 2], sandbox: &Sandbox) {
 }
 
 /// Calls a tool of the server as a client that can be asked. `more` are more params.
-fn call(client: &mut Client, tool: &str, more: Value) -> i64 {
+fn call(client: &mut Client, tool: &str, more: &Value) -> i64 {
     let mut params =
         json!({ "name": format!("srv__{tool}"), "arguments": { "method": ASKED }, "_meta": modern_meta() });
     params["_meta"]["io.modelcontextprotocol/clientCapabilities"] = json!({ "elicitation": {} });
@@ -71,7 +72,7 @@ fn told(answer: &Value) -> u64 {
 
 /// Has calls ask at the same time, and answers each question with a number of its own. Gives the numbers that the server has heard.
 fn all_ask(client: &mut Client, is_last_first: bool) -> Vec<u64> {
-    let ids: Vec<i64> = (0..CALLS).map(|_| call(client, "ask", json!({}))).collect();
+    let ids: Vec<i64> = (0..CALLS).map(|_| call(client, "ask", &json!({}))).collect();
     let mut asked: Vec<Value> = ids.into_iter().map(|id| client.outcome(id)).collect();
     if is_last_first {
         asked.reverse();
@@ -86,7 +87,7 @@ fn all_ask(client: &mut Client, is_last_first: bool) -> Vec<u64> {
                 number += 1;
                 accepts(number - 1)
             });
-            call(client, "ask", more)
+            call(client, "ask", &more)
         };
         let ids: Vec<i64> = questions.iter().map(&mut come_back).collect();
         asked = ids.into_iter().map(|id| client.outcome(id)).collect();
@@ -157,16 +158,43 @@ fn f_54_the_next_call_of_a_client_does_not_take_its_question_away() {
     let sandbox = Sandbox::with_jobs();
     let mut windows = windows(&sandbox);
     for (number, client) in windows.iter_mut().enumerate() {
-        let id = call(client, "ask", json!({}));
+        let id = call(client, "ask", &json!({}));
         let asked = client.outcome(id);
         assert!(is_asked(&asked), "{asked}");
         // Without a question, this is as long as the server needs.
-        let seen = call(client, "seen", json!({ "arguments": {} }));
+        let seen = call(client, "seen", &json!({ "arguments": {} }));
         let (seen, took) = timed(|| client.outcome(seen));
         assert!(seen["result"]["content"].to_string().contains("begun"), "{seen}");
         assert!(took < Duration::from_secs(15), "window {number} waited for {took:?}");
-        let id = call(client, "ask", replies(&asked, || accepts(7)));
+        let id = call(client, "ask", &replies(&asked, || accepts(7)));
         assert_eq!(told(&client.outcome(id)), 7, "window {number}");
     }
     end(windows, &sandbox);
+}
+
+#[test]
+fn f_54_a_window_that_ends_while_its_client_is_asked_by_an_answer_holds_nobody_back() {
+    for is_killed in [true, false] {
+        let sandbox = Sandbox::with_jobs();
+        let [mut leader, mut follower] = windows(&sandbox);
+        let id = call(&mut follower, "slow", &json!({ "arguments": { "seconds": 2, "ask": true } }));
+        let asked = follower.outcome(id);
+        assert!(is_asked(&asked), "{asked}");
+        match is_killed {
+            true => follower.signal(Signal::KILL),
+            false => follower.close_stdin(),
+        }
+        let _code = follower.exit_code();
+        let ended = || {
+            let id = leader.call("srv__seen", json!({}));
+            let answer = leader.answer(id)["result"]["content"][0]["text"].clone();
+            let seen: Value = serde_json::from_str(answer.as_str().unwrap_or_default()).unwrap_or_default();
+            seen["cancelled"] == 1 || seen["answered"] == 1
+        };
+        let ((), took) = timed(|| wait_until("the server has ended its call", PATIENCE, ended));
+        assert!(took < Duration::from_secs(15), "it waited for {took:?}");
+        leader.close_stdin();
+        assert_eq!(leader.exit_code(), 0, "{}", leader.stderr());
+        sandbox.assert_nothing_left_within(Duration::from_secs(3));
+    }
 }

@@ -48,7 +48,7 @@ use tokio::{
 pub use unhang_net::serve::HttpListener;
 use unhang_net::serve::{self, Claim, ConnectionLimits, PeerAddress};
 pub use unhang_net::tls::{Acceptor, CertificateError};
-use unhang_proc::{deadline::Deadline, descriptors};
+use unhang_proc::{deadline::Deadline, descriptors, identity::Identity};
 
 pub use self::{
     access::{Access, Token, is_of_its_owner_alone},
@@ -463,6 +463,7 @@ impl HttpState {
         let work = work.alone().asks_as(stateless_caller).of_window(window);
         drop(context);
         let session = HttpSession::new(String::new(), work, &self.limits, commands, ReplyMode::Alone);
+        let session = session.of_process(window.and_then(|_| process_of(peer)));
         let http_state = Arc::clone(self);
         tokio::spawn(async move {
             session.run(http_state.ending.clone()).await;
@@ -481,6 +482,14 @@ impl HttpState {
     fn holder(&self, state: &str, caller: &TokenOwner) -> Option<SessionHandle> {
         let secret = secret_of(state)?;
         self.alone.lock().unwrap_or_else(PoisonError::into_inner).get(secret)?.for_caller(caller)
+    }
+}
+
+/// Returns the process of a client at a Unix socket.
+fn process_of(peer: PeerAddress) -> Option<Identity> {
+    match peer {
+        PeerAddress::Local { process: Some(process), .. } => Identity::of(process.unsigned_abs()),
+        _ => None,
     }
 }
 

@@ -11,14 +11,16 @@
 //! - Nothing here waits for a client. The queue to a client that does not read is bounded in bytes; beyond that the session ends.
 //! - In a session of several streams, a broken connection withdraws nothing, and the client can resume a stream where it broke. A request
 //!   that stands alone is withdrawn with its connection. A session of one stream ends with its connection, for it cannot be resumed.
+//! - A call that is parked for another window ends soon after the process of that window, to which no connection leads meanwhile.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use tokio::{
     sync::{mpsc, oneshot, watch},
     time::{Instant, sleep_until},
 };
 use unhang_net::serve::axum::body::Bytes;
+use unhang_proc::identity::Identity;
 use unhang_wire::{Line, one_line};
 
 use super::{
@@ -41,6 +43,15 @@ use unhang_upstream::http::param_headers::ReceivedParamHeaders;
 
 /// The most posts on their way to a session.
 const MAILS: usize = 64;
+
+/// How often unhang looks whether a window still runs that has a parked call.
+const WINDOW_LOOK: Duration = Duration::from_millis(500);
+
+/// The process of a window that has made a request.
+struct WindowProcess {
+    process: Identity,
+    next_look: Instant,
+}
 
 /// The input of a session.
 pub(super) enum SessionCommand {
@@ -91,6 +102,8 @@ pub(super) struct HttpSession {
     commands: mpsc::Receiver<SessionCommand>,
     next_stream: StreamKey,
     last_seen: Instant,
+    /// The window that has made the request, if it is known.
+    window: Option<WindowProcess>,
     /// The reason why the session is over, once it is.
     over: Option<SessionOver>,
     /// The name of the session in the log.
@@ -114,9 +127,16 @@ impl HttpSession {
             commands,
             next_stream: SESSION_STREAM,
             last_seen: Instant::now(),
+            window: None,
             over: None,
             name,
         }
+    }
+
+    /// Notes the process of the window that makes the request.
+    pub(super) fn of_process(self, process: Option<Identity>) -> HttpSession {
+        let window = process.map(|process| WindowProcess { process, next_look: Instant::now() });
+        HttpSession { window, ..self }
     }
 
     /// Serves the session until its client ends it, is silent too long or does not read, its token is revoked, or `ending` is set. Then
@@ -235,13 +255,27 @@ impl HttpSession {
         let idle = (!self.effects.is_alone()).then(|| self.last_seen + SESSION_IDLE);
         // If the client still listens, the next look is one period later.
         let idle = idle.map(|at| if at <= Instant::now() { Instant::now() + SESSION_IDLE } else { at });
-        self.work.next_tick().into_iter().chain(self.effects.next_due()).chain(idle).min()
+        let window = self.window.as_ref().filter(|_| self.is_parked()).map(|window| window.next_look);
+        self.work.next_tick().into_iter().chain(self.effects.next_due()).chain(idle).chain(window).min()
     }
 
     fn tick(&mut self) {
         let mcp_session = &self.work.mcp_session;
         self.effects.tick(Instant::now(), |key| mcp_session.may_get_a_status(key));
         self.work.mcp_session.tick(self.work.now(), &mut self.effects);
+        self.look_at_window();
+    }
+
+    /// Ends the session if it waits for a window that has ended.
+    fn look_at_window(&mut self) {
+        let (is_parked, now) = (self.is_parked(), Instant::now());
+        let Some(window) = self.window.as_mut().filter(|window| is_parked && window.next_look <= now) else {
+            return;
+        };
+        window.next_look = now + WINDOW_LOOK;
+        if !window.process.is_alive() {
+            self.is_over_because(SessionOver::Done);
+        }
     }
 
     /// Fails the requests in flight, and tells the work behind them to stop.
