@@ -228,19 +228,19 @@ impl McpSession {
         let call = self.calls.by_key(key).or_else(|| self.parked_calls.call(key));
         let call = call.ok_or("the caller no longer waits for the call")?;
         self.client.can_be_asked(Some(call), asked)?;
+        let is_of_several = matches!(about, QuestionSubject::OneOfSeveral(_));
         if !call.revision.is_stateless() {
-            let several = matches!(about, QuestionSubject::OneOfSeveral(_));
-            let newest = several.then(|| self.calls.newest());
+            let newest = is_of_several.then(|| self.calls.newest());
             return self.questions.ask(call, question, asked, newest, effects);
         }
         if self.client.is_asked_beside {
             if is_ending {
                 return Err(ENDING);
             }
-            let is_of_several = matches!(about, QuestionSubject::OneOfSeveral(_));
             return self.questions.ask_window(call, question, asked, is_of_several, effects);
         }
-        let parked = self.parked_calls.park(about, question, asked, is_ending, &mut self.calls)?;
+        let parked =
+            self.parked_calls.park((key, is_of_several), question, asked, is_ending, &mut self.calls)?;
         if let Some(InputRequiredAnswer { id, route, result }) = parked {
             self.answers.answer_raw(&id, route, &result, effects);
         }

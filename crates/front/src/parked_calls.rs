@@ -26,7 +26,7 @@ use unhang_wire::{Id, Json, progress_token, text_member};
 use super::{
     answers::implementation,
     client_request::{MOST_ECHOED, invalid_params},
-    effects::{CallKey, QuestionKey, QuestionSubject, ReplyRoute, SessionAction},
+    effects::{CallKey, QuestionKey, ReplyRoute, SessionAction},
     questions::{AskedParams, members},
     session_calls::{Awaited, SessionCall, SessionCalls},
     urls,
@@ -192,15 +192,13 @@ impl ParkedCalls {
     /// Fails with the reason why the client is not asked.
     pub(super) fn park(
         &mut self,
-        about: QuestionSubject,
+        (key, is_of_several): (CallKey, bool),
         question: QuestionKey,
         asked: AskedParams<'_>,
         is_ending: bool,
         calls: &mut SessionCalls,
     ) -> Result<Option<InputRequiredAnswer>, &'static str> {
-        let (QuestionSubject::Call(key) | QuestionSubject::OneOfSeveral(key)) = about;
         let asked = format!("{{{}}}", members(asked, Era::Modern, ""));
-        let is_of_several = matches!(about, QuestionSubject::OneOfSeveral(_));
         let question = ParkedQuestion { key: question, asked, is_of_several };
         if let Some(parked) = self.calls.get_mut(&key) {
             parked.questions.push(question);

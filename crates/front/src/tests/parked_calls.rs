@@ -182,7 +182,7 @@ fn a_call_is_parked_only_where_its_client_could_come_back() {
     let mut calls = crate::session_calls::SessionCalls::default();
     let mut parked = ParkedCalls::default();
     parked.park_under("secret".to_owned());
-    assert!(parked.park(QuestionSubject::Call(1), 5, ("roots/list", None), false, &mut calls).is_err());
+    assert!(parked.park((1, false), 5, ("roots/list", None), false, &mut calls).is_err());
     let mut actions = VecDeque::new();
     parked.forget(None, &mut actions);
     assert!(actions.is_empty() && parked.is_empty() && parked.next_tick().is_none());
