@@ -72,6 +72,13 @@ impl Tail {
         ring.bytes.extend(newest);
     }
 
+    /// Forgets all bytes: what follows comes from another process.
+    pub fn clear(&self) {
+        let mut ring = self.ring();
+        let capacity = ring.capacity;
+        *ring = Ring { bytes: VecDeque::new(), capacity, seen: 0, last: None };
+    }
+
     /// Returns the last lines that are not empty, oldest first, fit to be shown. Control characters are left out, each line is cut to 2,000
     /// characters, and bytes that are not UTF-8 are replaced.
     #[must_use]

@@ -127,6 +127,8 @@ impl StdioActor {
     fn start_another(&mut self) {
         let limits = &self.upstream_session.limits;
         self.lines = Lines::new(limits.max_message);
+        self.tail.clear();
+        self.stderr_seen = 0;
         self.turn = ReadTurn::default();
         self.to_server = Queue::new(usize::MAX);
         self.health = Health::new(limits, self.upstream_session.now());

@@ -94,6 +94,8 @@ fn of_several_sessions_a_shared_server_asks_none_outside_calls_and_an_instance_a
     let servers = [asks("srv", ""), asks("own", "per-session = true")];
     let (process, web) = gateway_http::gateway(&sandbox, &servers);
     let mut alice = Listening::begin(&web);
+    // It is there, so that it hears of the change.
+    alice.told("srv");
     alice.roots_changed();
     alice.give_roots("srv");
     wait_until("it has heard of the change", PATIENCE, || alice.told("srv")["asked"] == 2);

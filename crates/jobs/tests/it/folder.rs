@@ -23,9 +23,9 @@ use crate::{
     kills::{self, End},
 };
 
-fn remove_database(bench: &Bench) {
+pub(crate) fn remove_database(folder: &Path) {
     for name in ["unhang.db", "unhang.db-wal", "unhang.db-shm"] {
-        let _ = fs::remove_file(bench.folder.path().join(name));
+        let _ = fs::remove_file(folder.join(name));
     }
 }
 
@@ -40,7 +40,7 @@ async fn a_missing_database_is_made_anew_from_the_folders() {
     let queued = bench.submit("echo mine").await;
     // An engine that is open may make the database anew before the next one opens it.
     bench.engine.clone().close().await.unwrap();
-    remove_database(&bench);
+    remove_database(bench.folder.path());
     let bench = bench.reopen_with(|options| options.rules.max_concurrent = 1);
     assert_eq!(bench.opened.rebuilt.as_ref().map(|rebuilt| rebuilt.jobs), Some(3));
     let status = bench.engine.status(done).await.unwrap();
@@ -116,7 +116,7 @@ async fn a_database_that_is_replaced_under_a_server_is_followed() {
         assert!(other.status(id).await.unwrap().record.status.is_final());
     }
     // The same where somebody has removed it.
-    remove_database(&bench);
+    remove_database(bench.folder.path());
     let fourth = bench.run("true").await.record.job_id;
     assert_eq!(bench.engine.list(None, JobOwnerFilter::Anybodys, 10).await.unwrap().len(), 4);
     // It may hear of another engine's job a moment later.
