@@ -249,7 +249,8 @@ fn ask(id: JobId, (inputs, who): (&Inputs, &WhoIsAsked), question: OpenServerQue
 fn decline(method: &str, reply: oneshot::Sender<Replied>) {
     let why = "the call has become a job, and unhang can no longer ask its client";
     // The server may have gone meanwhile.
-    let _gone = reply.send(Err((FaultKind::MethodNotFound.code(), format!("`{method}` is declined: {why}"))));
+    let _gone =
+        reply.send(Err((FaultKind::MethodNotFound.code(), format!("`{method}` is declined: {why}")).into()));
 }
 
 /// Returns how the job ends with this answer.

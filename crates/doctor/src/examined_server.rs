@@ -28,7 +28,7 @@ use unhang_core::{
     shell::is_passing,
 };
 use unhang_upstream::{
-    client::declined,
+    client::{ReplyError, declined},
     process::{ProcessEvent, ServerProcess, awaited},
 };
 
@@ -380,8 +380,8 @@ impl ExaminedServer {
             let line = if method == "ping" {
                 compose::answer(&id, "{}")
             } else {
-                let (code, message) = declined(&method);
-                compose::refusal(&id, code, &message)
+                let ReplyError { code, message, .. } = declined(&method);
+                compose::error(&id, code, &message, None)
             };
             self.say(&line);
         }

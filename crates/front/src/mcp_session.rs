@@ -391,6 +391,9 @@ impl McpSession {
             },
             Piece::Batch(pieces) => self.batch(pieces, route, effects),
             Piece::Invalid(invalid) => {
+                if let Some((question, replied)) = self.questions.answered_invalidly(&invalid) {
+                    return self.actions.push_back(SessionAction::Reply { question, replied });
+                }
                 let to = Addressee::of_invalid(&invalid, route.batch);
                 // An invalid answer is not counted among the answers of a batch.
                 let route = ReplyRoute { batch: to.batch, ..route };

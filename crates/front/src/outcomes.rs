@@ -200,7 +200,7 @@ impl McpSession {
         }
         if let Err(why) = self.ask_client(about, question, asked, effects) {
             let replied =
-                Err((FaultKind::MethodNotFound.code(), format!("`{}` is declined: {why}", asked.0)));
+                Err((FaultKind::MethodNotFound.code(), format!("`{}` is declined: {why}", asked.0)).into());
             self.actions.push_back(SessionAction::Reply { question, replied });
         }
     }

@@ -33,7 +33,7 @@ use super::{
 };
 use unhang_core::{fault::FaultKind, refusal::ErrorReport, revision::Revision, wording::shortened};
 use unhang_gateway::ServerAnswer;
-use unhang_upstream::question::STATE;
+use unhang_upstream::question::{ReplyError, STATE};
 
 /// A call that waits for its client.
 #[derive(Debug)]
@@ -352,6 +352,6 @@ pub(super) fn unreadable_responses(method: &str, params: Json<'_>) -> Option<Err
 }
 
 /// Returns the error for a question that stays unanswered.
-fn cancelled_reply() -> (i32, String) {
-    (FaultKind::Cancelled.code(), "the client has not returned with an answer".to_owned())
+fn cancelled_reply() -> ReplyError {
+    (FaultKind::Cancelled.code(), "the client has not returned with an answer".to_owned()).into()
 }

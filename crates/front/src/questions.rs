@@ -3,7 +3,8 @@
 //! Invariants
 //!
 //! - A client is asked only the kinds of questions that it supports, and on the stream of the call in question.
-//! - Every question gets one answer: the client's, or an error of unhang with the reason.
+//! - Every question gets one answer: the client's, or an error of unhang with the reason. An invalid answer of the client
+//!   makes one.
 //! - A question ends with its call, and the client is told. A question about one of several calls ends with the last of them.
 //! - A question to a window ends here with its call, and moves to another call. The window goes on asking its client.
 //! - A question that its server has withdrawn is withdrawn from the client.
@@ -15,7 +16,7 @@ use unhang_bridge::{
     Era,
     question::{self, CAPABILITIES},
 };
-use unhang_wire::{Id, Json, ResponseOutcome, compose, one_line};
+use unhang_wire::{Id, Invalid, InvalidReason, Json, MessageShape, ResponseOutcome, compose, one_line};
 
 use super::{
     effects::{CallKey, LineTarget, QuestionKey, ReplyRoute, SessionAction, SessionEffects},
@@ -25,7 +26,7 @@ use unhang_core::{clients, fault::FaultKind, queue::Class, units::in_words};
 use unhang_gateway::{Replied, ServerAnswer};
 use unhang_upstream::{
     client::{Error, Failure},
-    question::window_question_id,
+    question::{ReplyError, window_question_id},
 };
 
 /// The method and the params of a question.
@@ -66,7 +67,7 @@ impl OpenQuestion {
         actions: &mut VecDeque<SessionAction>,
         effects: &mut impl SessionEffects,
     ) {
-        let replied = Err((FaultKind::Cancelled.code(), why.to_owned()));
+        let replied = Err((FaultKind::Cancelled.code(), why.to_owned()).into());
         actions.push_back(SessionAction::Reply { question: self.question, replied });
         self.withdraw(id, why, effects);
     }
@@ -115,9 +116,17 @@ pub(super) fn replied(outcome: ResponseOutcome<'_>) -> Replied {
         ResponseOutcome::Error(error) => {
             let code = error.member("code").and_then(|code| code.get().parse().ok());
             let message = error.member("message").and_then(Json::text).map(|text| text.into_owned());
-            Err((code.unwrap_or(FaultKind::Cancelled.code()), message.unwrap_or_default()))
+            let data = error.member("data").map(|data| data.get().into());
+            let code = code.unwrap_or(FaultKind::Cancelled.code().into());
+            Err(ReplyError { code, message: message.unwrap_or_default(), data })
         }
     }
+}
+
+/// Returns the reply to a question that the client has answered with an invalid response, which breaks this rule.
+fn invalid_reply(method: &str, rule: InvalidReason) -> Replied {
+    let happened = format!("the client answered `{method}` with an invalid response: {rule}");
+    Err((FaultKind::BadResponse.code(), happened).into())
 }
 
 /// Questions that the client has not answered, by unhang's own ids.
@@ -208,6 +217,14 @@ impl ClientQuestions {
     /// Takes the question that the client has answered. Returns `None` if it was not asked, or was withdrawn.
     pub(super) fn answered(&mut self, id: &Id) -> Option<QuestionKey> {
         self.open.remove(id).map(|open| open.question)
+    }
+
+    /// Takes the question that the client has answered with an invalid response, and returns the reply to it. Returns `None` if the
+    /// message answers no question.
+    pub(super) fn answered_invalidly(&mut self, invalid: &Invalid<'_>) -> Option<(QuestionKey, Replied)> {
+        let id = invalid.id.as_ref().filter(|_| invalid.shape == MessageShape::Response)?;
+        let open = self.open.remove(id)?;
+        Some((open.question, invalid_reply(open.method, invalid.reason)))
     }
 
     /// Returns the method of an open question about this call.

@@ -179,7 +179,7 @@ mod tests {
         let reply = format!(r#"{{"jsonrpc":"2.0","id":"{id}","result":{{"x":7}}}}"#);
         assert_eq!(read_reply(reply.as_bytes()), Some((7, result(7))));
         let refused = format!(r#"{{"jsonrpc":"2.0","id":"{id}","error":{{"code":-1,"message":"no"}}}}"#);
-        assert_eq!(read_reply(refused.as_bytes()), Some((7, Err((-1, "no".to_owned())))));
+        assert_eq!(read_reply(refused.as_bytes()), Some((7, Err((-1, "no".to_owned()).into()))));
         for other in [
             r#"{"jsonrpc":"2.0","id":"unhang-7","result":{}}"#.to_owned(),
             format!(r#"{{"jsonrpc":"2.0","id":"{id}","method":"tools/list"}}"#),

@@ -35,7 +35,7 @@ use super::{
 };
 use unhang_core::fault::FaultKind;
 use unhang_upstream::{
-    client::{ListenerAnswer, ServerListener},
+    client::{ListenerAnswer, ReplyError, ServerListener},
     question::{ELICITATION_COMPLETE, OpenServerQuestion, SideMessage},
 };
 
@@ -237,7 +237,9 @@ impl ServerListener for NotificationListener {
     ) -> Pin<Box<dyn Future<Output = ListenerAnswer> + Send + 'static>> {
         let (open_sessions, inbox_scope) = (Arc::clone(&self.open_sessions), self.inbox_scope);
         Box::pin(async move {
-            let declined = |why| (FaultKind::MethodNotFound.code(), format!("`{method}` is declined: {why}"));
+            let declined = |why| {
+                ReplyError::from((FaultKind::MethodNotFound.code(), format!("`{method}` is declined: {why}")))
+            };
             let Some(inbox) = open_sessions.inboxes.until_open(inbox_scope).await else {
                 return Err(declined(NOBODY_TO_ASK));
             };
@@ -246,8 +248,9 @@ impl ServerListener for NotificationListener {
             let _left = inbox.send(SideMessage::Asked(question)).await;
             let replied =
                 awaited.reply().await.ok_or_else(|| declined("the session of the client has ended"))?;
-            serde_json::from_str(&replied?)
-                .map_err(|_| (FaultKind::Cancelled.code(), "the answer of the client is not JSON".to_owned()))
+            serde_json::from_str(&replied?).map_err(|_| {
+                (FaultKind::Cancelled.code(), "the answer of the client is not JSON".to_owned()).into()
+            })
         })
     }
 }

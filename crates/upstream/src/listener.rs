@@ -9,10 +9,10 @@ use std::{
 
 use serde_json::{Map, Value, value::RawValue};
 
-use super::question::SessionKey;
+use super::question::{ReplyError, SessionKey};
 
-/// The answer to a server's question: a result, or an error's code and message.
-pub type ListenerAnswer = Result<Value, (i32, String)>;
+/// The answer to a server's question: a result, or an error.
+pub type ListenerAnswer = Result<Value, ReplyError>;
 
 /// The error code for a method that is not offered.
 pub(crate) const METHOD_NOT_FOUND: i32 = -32601;
@@ -70,12 +70,12 @@ impl ServerListener for DecliningListener {
 
 /// Makes the error with which a question is declined.
 #[must_use]
-pub fn declined(method: &str) -> (i32, String) {
+pub fn declined(method: &str) -> ReplyError {
     let why = match method {
         "sampling/createMessage" => "this client has no model to ask",
         "elicitation/create" => "this client has no user to ask",
         "roots/list" => "this client has no roots",
         _ => "this client does not support it",
     };
-    (METHOD_NOT_FOUND, format!("`{method}` is declined: {why}"))
+    (METHOD_NOT_FOUND, format!("`{method}` is declined: {why}")).into()
 }

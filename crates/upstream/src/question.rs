@@ -78,8 +78,25 @@ impl OfSession {
     }
 }
 
-/// The reply to a question: a result as JSON, or the code and the message of an error.
-pub type Replied = Result<String, (i32, String)>;
+/// The reply to a question: a result as JSON, or an error.
+pub type Replied = Result<String, ReplyError>;
+
+/// An error in reply to a question.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReplyError {
+    /// Its code. Clients may use any number.
+    pub code: i64,
+    /// Its message.
+    pub message: String,
+    /// Its data as JSON, if it has any.
+    pub data: Option<Box<str>>,
+}
+
+impl From<(i32, String)> for ReplyError {
+    fn from((code, message): (i32, String)) -> Self {
+        Self { code: code.into(), message, data: None }
+    }
+}
 
 /// A message of a server beside its answer.
 #[derive(Debug)]
@@ -188,7 +205,7 @@ pub fn read_window_question_id(id: &Id) -> Option<(u64, bool)> {
 /// withdraws the question. Cancel-safe.
 pub async fn ask(asides: &SideMessageSender, method: String, params: Option<Box<RawValue>>) -> Replied {
     let left = left_by_caller(&method);
-    put(asides, drawn(), (method, params), false).await.unwrap_or(Err(left))
+    put(asides, drawn(), (method, params), false).await.unwrap_or(Err(left.into()))
 }
 
 /// Puts the question of this key beside a call, as [`ask`] does. `is_of_several` says that the question may be about another call of the

@@ -29,8 +29,15 @@ pub fn answer(id: &Id, result: &str) -> Vec<u8> {
 
 /// Writes an error in answer to a request.
 pub fn refusal(id: &Id, code: i32, message: &str) -> Vec<u8> {
+    error(id, code.into(), message, None)
+}
+
+/// Writes an error in answer to a request. `data` is JSON.
+pub fn error(id: &Id, code: i64, message: &str, data: Option<&str>) -> Vec<u8> {
     let message = serde_json::Value::from(message);
-    format!(r#"{{"jsonrpc":"2.0","id":{id},"error":{{"code":{code},"message":{message}}}}}"#).into_bytes()
+    let data = data.map_or_else(String::new, |data| format!(r#","data":{data}"#));
+    format!(r#"{{"jsonrpc":"2.0","id":{id},"error":{{"code":{code},"message":{message}{data}}}}}"#)
+        .into_bytes()
 }
 
 #[cfg(test)]

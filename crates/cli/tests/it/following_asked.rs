@@ -163,3 +163,46 @@ fn f_54_a_question_ends_at_once_with_the_last_call_that_it_may_be_about() {
     });
     end(windows, &sandbox);
 }
+
+/// Answers the question of a new call with these members, and gives what the server has heard.
+fn heard(client: &mut Client, members: &Value) -> Value {
+    let call = client.call("srv__ask", json!({ "method": ASKED }));
+    let mut reply = json!({ "jsonrpc": "2.0", "id": question(client, &[call]) });
+    reply.as_object_mut().expect("members").extend(members.as_object().expect("members").clone());
+    client.send(&reply.to_string());
+    // The server answers the call when it has a reply to its question.
+    let told = client.outcome(call)["result"]["content"][0]["text"].clone();
+    serde_json::from_str(told.as_str().unwrap_or_default()).expect("JSON")
+}
+
+#[test]
+fn a_server_hears_of_an_invalid_answer_to_its_question_at_once() {
+    let sandbox = Sandbox::with_jobs();
+    let mut windows = windows(&sandbox, &["srv"]);
+    for client in &mut windows {
+        for invalid in [
+            json!({ "error": "no" }),
+            json!({ "error": { "code": "x", "message": "no" } }),
+            json!({}),
+            json!({ "result": {}, "error": { "code": 1, "message": "no" } }),
+        ] {
+            let heard = heard(client, &invalid);
+            let why = heard["message"].as_str().unwrap_or_default();
+            assert!(heard["code"] == -31007 && why.contains("invalid response"), "{invalid}: {heard}");
+        }
+    }
+    end(windows, &sandbox);
+}
+
+#[test]
+fn a_server_gets_the_error_of_a_client_whole() {
+    let sandbox = Sandbox::with_jobs();
+    let mut windows = windows(&sandbox, &["srv"]);
+    for client in &mut windows {
+        for code in [json!(-1), json!(5_000_000_000_i64)] {
+            let error = json!({ "code": code, "message": "no", "data": { "x": [1, null] } });
+            assert_eq!(heard(client, &json!({ "error": error })), error);
+        }
+    }
+    end(windows, &sandbox);
+}

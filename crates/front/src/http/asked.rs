@@ -10,7 +10,7 @@
 use std::borrow::Cow;
 
 use unhang_net::serve::axum::http::HeaderMap;
-use unhang_wire::{self as wire, Body, Id, Json, Message, Piece, read};
+use unhang_wire::{self as wire, Body, Id, Json, Message, MessageShape, Piece, read};
 
 use crate::{client_request::declares_capabilities, parked_calls::own_state};
 use unhang_core::revision::Revision;
@@ -101,12 +101,18 @@ fn kind(headers: &HeaderMap, piece: &Piece<'_>) -> PostKind {
     }
 }
 
-/// Returns the kind of a post that should be a message, by its body alone. Returns `None` if it is one message, or one array of a sender's
-/// messages.
+/// Returns the kind of a post that should be a message, by its body alone. Returns `None` if it is one message, one array of a sender's messages,
+/// or an invalid answer.
 pub(super) fn no_message(body: &[u8]) -> Option<PostKind> {
     let mut pieces = read(body);
     match (pieces.next(), pieces.next()) {
         (Some(Piece::Message(_) | Piece::Batch(_)), None) => None,
+        // The session knows whether it answers a question.
+        (Some(Piece::Invalid(invalid)), None)
+            if invalid.id.is_some() && invalid.shape == MessageShape::Response =>
+        {
+            None
+        }
         // The answer to it says what it is instead.
         (Some(Piece::Invalid(_) | Piece::Junk(_)), None) => {
             Some(PostKind::Alone { is_introduced: true, state: None })
@@ -305,6 +311,8 @@ mod tests {
             (String::new(), Some(PostKind::Crowd)),
             ("garbage".to_owned(), Some(alone(true, None))),
             (r#"{"jsonrpc":"1.0","id":1,"method":"ping"}"#.to_owned(), Some(alone(true, None))),
+            (r#"{"jsonrpc":"2.0","id":1,"error":"no"}"#.to_owned(), None),
+            (r#"{"jsonrpc":"2.0","error":"no"}"#.to_owned(), Some(alone(true, None))),
         ] {
             assert_eq!(no_message(body.as_bytes()), expect, "{body}");
         }

@@ -11,6 +11,7 @@ mod param_headers;
 mod parked_calls;
 mod promotion;
 mod properties;
+mod question_replies;
 mod questions;
 mod revisions;
 mod servers;

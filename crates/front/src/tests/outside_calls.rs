@@ -46,10 +46,10 @@ fn a_client_is_asked_outside_calls_only_for_what_it_has_declared_and_not_at_its_
     front.mcp_session.client_end(front.now, &mut front.effects);
     asks(&mut front, 2);
     let replies = front.actions().into_iter().filter_map(|action| match action {
-        SessionAction::Reply { question, replied } => Some((question, replied.expect_err("declined").0)),
+        SessionAction::Reply { question, replied } => Some((question, replied.expect_err("declined").code)),
         _ => None,
     });
-    let code = FaultKind::MethodNotFound.code();
+    let code = FaultKind::MethodNotFound.code().into();
     assert_eq!(replies.collect::<Vec<_>>(), [(1, code), (2, code)]);
     assert_eq!(front.received(), [Value::Null; 0]);
 }

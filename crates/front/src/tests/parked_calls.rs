@@ -52,7 +52,7 @@ fn replies(front: &mut TestSession) -> Vec<(u64, Replied)> {
 
 /// The reply to a question to which nobody has come back with an answer.
 fn nobody() -> Replied {
-    Err((-31009, "the client has not returned with an answer".to_owned()))
+    Err((-31009, "the client has not returned with an answer".to_owned()).into())
 }
 
 #[test]
@@ -170,13 +170,13 @@ fn a_call_is_parked_only_where_its_client_could_come_back() {
     let (mut front, key) = parked_later(|_| {});
     asks(&mut front, key, 5);
     let why = "`elicitation/create` is declined: the client could not return with the answer";
-    assert_eq!(replies(&mut front), [(5, Err((-32601, why.to_owned())))]);
+    assert_eq!(replies(&mut front), [(5, Err((-32601, why.to_owned()).into()))]);
     let (mut front, key) = parked_later(|front| front.mcp_session.set_state_secret("secret".to_owned()));
     front.mcp_session.client_end(front.now, &mut front.effects);
     asks(&mut front, key, 5);
     let why =
         "`elicitation/create` is declined: unhang is ending, and the client could not return with the answer";
-    assert_eq!(replies(&mut front), [(5, Err((-32601, why.to_owned())))]);
+    assert_eq!(replies(&mut front), [(5, Err((-32601, why.to_owned()).into()))]);
     assert!(front.received().is_empty(), "it stays a call");
     // A call that has ended cannot be parked.
     let mut calls = crate::session_calls::SessionCalls::default();

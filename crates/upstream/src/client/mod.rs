@@ -74,6 +74,7 @@ pub use crate::{
     handshake::ServerInfo,
     http::HttpServer,
     listener::{DecliningListener, ListenerAnswer, ServerListener, declined},
+    question::ReplyError,
 };
 use unhang_core::{
     config::{INPUT_ROUNDS, STOP_SLACK},
@@ -366,15 +367,20 @@ impl Client {
             let asked = request["method"].as_str().unwrap_or_default().to_owned();
             let params = to_raw_value(&request["params"]).ok();
             let answer = match asides {
-                Some(asides) => question::ask(asides, asked.clone(), params).await,
-                None => self.listener.asked(asked.clone(), params).await.map(|answer| answer.to_string()),
+                Some(asides) => {
+                    question::ask(asides, asked.clone(), params).await.map_err(|error| error.message)
+                }
+                None => {
+                    let answer = self.listener.asked(asked.clone(), params).await;
+                    answer.map(|answer| answer.to_string()).map_err(|error| error.message)
+                }
             };
             let answer = answer.map(RawValue::from_string);
             match answer {
                 Ok(Ok(answer)) => drop(inputs.insert(key, answer)),
                 other => {
                     let why = match other {
-                        Err((_, why)) => why,
+                        Err(why) => why,
                         Ok(_) => "the answer to its question is not JSON".to_owned(),
                     };
                     let happened =

@@ -30,7 +30,7 @@ use super::{
 };
 use crate::{
     listener::ServerListener,
-    question::{self, Replied, SessionKey, SideMessageSender},
+    question::{self, Replied, ReplyError, SessionKey, SideMessageSender},
     request_table::RequestTable,
 };
 use unhang_core::{fault::FaultKind, limits::Limits, units::in_words};
@@ -85,7 +85,7 @@ impl MovableQuestion {
             },
             why = &mut self.enough => {
                 let declined = format!("`{}` is declined: {why}", self.method);
-                QuestionEnd::Replied(Err((FaultKind::Cancelled.code(), declined)))
+                QuestionEnd::Replied(Err((FaultKind::Cancelled.code(), declined).into()))
             }
         }
     }
@@ -192,7 +192,7 @@ impl UpstreamQuestions {
         let task = self.open.spawn(async move {
             let late = |_| {
                 let why = format!("the client did not answer within {}", in_words(reply_timeout));
-                QuestionEnd::Replied(Err((FaultKind::Deadline.code(), why)))
+                QuestionEnd::Replied(Err((FaultKind::Deadline.code(), why).into()))
             };
             let left = reply_timeout.saturating_sub(since.elapsed());
             let end = timeout(left, asked).await.unwrap_or_else(late);
@@ -207,7 +207,10 @@ impl UpstreamQuestions {
         match *audience {
             Audience::Nobody => {
                 let answer = self.listener.asked(method, params);
-                Box::pin(async move { QuestionEnd::Replied(answer.await.map(|result| result.to_string())) })
+                Box::pin(async move {
+                    let answer = answer.await;
+                    QuestionEnd::Replied(answer.map(|result| result.to_string()))
+                })
             }
             Audience::Call { asides } => {
                 let asides = asides.clone();
@@ -216,7 +219,7 @@ impl UpstreamQuestions {
                 Box::pin(async move {
                     let left = question::left_by_caller(&method);
                     let replied = question::put(&asides, key, (method, params), is_of_several).await;
-                    QuestionEnd::Replied(replied.unwrap_or(Err(left)))
+                    QuestionEnd::Replied(replied.unwrap_or(Err(left.into())))
                 })
             }
             Audience::One { asides, is_of_several, number, newest, session } => {
@@ -239,7 +242,7 @@ impl UpstreamQuestions {
                 let why = "it does not say which of several calls it is about, and a cancelled call counts \
                     until the server answers it; ask again during a call that runs alone";
                 let declined = (FaultKind::MethodNotFound.code(), format!("`{method}` is declined: {why}"));
-                Box::pin(ready(QuestionEnd::Replied(Err(declined))))
+                Box::pin(ready(QuestionEnd::Replied(Err(declined.into()))))
             }
         }
     }
@@ -269,7 +272,7 @@ impl UpstreamQuestions {
                     let asked: Ending = Box::pin(MovableQuestion { call, ..left }.put(asides.clone()));
                     return self.open(id, (asked, Some(call)), since, room);
                 }
-                Err(question::left_by_caller(&left.method))
+                Err(question::left_by_caller(&left.method).into())
             }
         };
         if self.is_of_leader {
@@ -278,7 +281,9 @@ impl UpstreamQuestions {
         }
         match replied {
             Ok(result) => out.reply(compose::answer(&id, &result), room),
-            Err((code, message)) => out.refuse(&id, code, &message, room),
+            Err(ReplyError { code, message, data }) => {
+                out.reply(compose::error(&id, code, &message, data.as_deref()), room);
+            }
         }
     }
 
