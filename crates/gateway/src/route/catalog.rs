@@ -9,6 +9,7 @@
 
 use std::{
     borrow::Cow,
+    cmp::Reverse,
     collections::{BTreeMap, HashMap, hash_map::Entry},
 };
 
@@ -292,11 +293,12 @@ impl Catalog {
         self.of_server(number, &own)
     }
 
-    /// Returns the number of the server with the template that fits this URI. Of several, the one with the longest literals counts.
+    /// Returns the number of the server with the template that fits this URI. Of several, the one with the longest literals counts, and of
+    /// equals the first, as for names.
     fn server_with_template(&self, uri: &str, may_be: impl Fn(usize) -> bool) -> Option<usize> {
         let fits = |&(_, number, own): &(&str, usize, &str)| may_be(number) && template::fits(own, uri);
         let fitting = self.templates.listed().filter(fits);
-        fitting.max_by_key(|(_, _, own)| template::literals(own)).map(|(_, number, _)| number)
+        fitting.min_by_key(|(_, _, own)| Reverse(template::literals(own))).map(|(_, number, _)| number)
     }
 
     /// Returns the owner of this template, and the server's text of it.

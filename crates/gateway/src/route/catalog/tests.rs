@@ -264,6 +264,20 @@ fn a_resource_that_is_listed_with_a_name_has_that_name_in_results_although_a_tem
 }
 
 #[test]
+fn a_uri_that_two_templates_fit_equally_well_belongs_to_the_first_server() {
+    let having =
+        || ListedItems { templates: raw(&[r#"{"uriTemplate":"mem://{+path}"}"#]), ..listing(&[], &[]) };
+    let (a, b) = (having(), having());
+    let catalog = catalog(&[("a", "a", &a), ("b", "b", &b)]);
+    for (uri, expect) in [("mem://x", 0), ("a+mem://x", 0), ("b+mem://x", 1)] {
+        assert_eq!(catalog.resource(uri), owner(expect, "mem://x"), "{uri}");
+    }
+    for (server, expect) in [(0, "mem://x"), (1, "b+mem://x")] {
+        assert_eq!(public(&catalog, server, "tools/call", &link("mem://x")), link(expect), "{server}");
+    }
+}
+
+#[test]
 fn skills_of_all_servers_are_listed_and_those_with_one_uri_are_told_apart() {
     let skill = |prefix: &str, name: &str| {
         format!(
