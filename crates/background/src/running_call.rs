@@ -112,11 +112,11 @@ impl RunningCall {
         let (mut rounds, mut asked) = (0, JoinSet::new());
         // News that were known before are new to the job.
         let (news, mut seen_news) = (self.source.news().cloned(), 0);
-        let mut noted = None;
+        let (mut noted, mut fraction) = (None, None);
         // The server may have told progress before the call became a job.
         let newest = self.way.seen.borrow().clone();
         if let Some(params) = newest {
-            note_progress(held, &params);
+            fraction = note_progress(held, &params);
         }
         loop {
             tokio::select! {
@@ -125,7 +125,7 @@ impl RunningCall {
                 Ok(()) = self.way.seen.changed() => {
                     let newest = self.way.seen.borrow_and_update().clone();
                     if let Some(params) = newest {
-                        note_progress(held, &params);
+                        fraction = note_progress(held, &params).or(fraction);
                     }
                 }
                 Some(aside) = self.way.said.recv() => match aside {
@@ -138,7 +138,11 @@ impl RunningCall {
                     SideMessage::TaskBegun | SideMessage::ElicitationOver(_) => {}
                 },
                 Some(_) = asked.join_next(), if !asked.is_empty() => inputs.forget_withdrawn(held.id()),
-                known = next_news(news.as_ref(), &mut seen_news) => note_task(held, known, kept, &mut noted),
+                known = next_news(news.as_ref(), &mut seen_news) => {
+                    if let Some(step) = note_task(held, known, kept, &mut noted) {
+                        note_step(held, fraction, Some(step));
+                    }
+                }
                 answered = &mut self.way.answering => {
                     let Some(next_round) = QuestionRound::of(&answered).filter(|_| rounds < INPUT_ROUNDS) else {
                         return end(answered, is_repeatable);
@@ -170,8 +174,13 @@ async fn next_news(news: Option<&TaskNews>, seen: &mut u64) -> KnownTask {
     }
 }
 
-/// Keeps the ticket with which another process can go on with the task, and notes in the job what the task is doing.
-fn note_task(held: &mut HeldCall, known: KnownTask, kept: &FollowedJob, noted: &mut Option<KnownTask>) {
+/// Keeps the ticket with which another process can go on with the task. Returns what the task is doing, if that is new.
+fn note_task(
+    held: &mut HeldCall,
+    known: KnownTask,
+    kept: &FollowedJob,
+    noted: &mut Option<KnownTask>,
+) -> Option<String> {
     let before = noted.as_ref();
     if before.is_none_or(|before| before.task != known.task)
         && let Some(ticket) = tickets::ticket(&known, &kept.who, kept.same)
@@ -188,30 +197,38 @@ fn note_task(held: &mut HeldCall, known: KnownTask, kept: &FollowedJob, noted: &
         });
     }
     let has_news = before.is_none_or(|before| before.doing != known.doing);
-    if let Some(doing) = known.doing.as_deref().filter(|_| has_news) {
-        held.progress(None, &shortened(doing, MOST_TOLD));
-    }
+    let doing = known.doing.as_deref().filter(|_| has_news);
+    let step = doing.map(|doing| shortened(doing, MOST_TOLD).into_owned());
     *noted = Some(known);
+    step
 }
 
-fn note_progress(held: &mut HeldCall, params: &RawValue) {
-    let Some(params) = Json::new(params.get().as_bytes()) else { return };
+/// Notes the part of the call that is done, if it is known, and the step that it is at.
+fn note_step(held: &mut HeldCall, fraction: Option<f64>, message: Option<String>) {
+    let line = match fraction {
+        // The line has a form that other readers of the log understand as well.
+        Some(fraction) => serde_json::json!({ "progress": fraction, "message": message }).to_string(),
+        None => message.clone().unwrap_or_default(),
+    };
+    held.progress(Some(JobProgress { fraction, message }), &line);
+}
+
+/// Notes the progress of the call. Returns the part that is done, if the server has told it.
+fn note_progress(held: &mut HeldCall, params: &RawValue) -> Option<f64> {
+    let params = Json::new(params.get().as_bytes())?;
     let number = |member| params.member(member).and_then(|number| number.get().parse::<f64>().ok());
     let message = text_member(params, "message");
     let message = message.map(|message| shortened(&message, MOST_TOLD).into_owned());
     let fraction = number("progress").zip(number("total").filter(|total| *total > 0.0));
     let fraction = fraction.map(|(progress, total)| (progress / total).clamp(0.0, 1.0));
     match fraction {
-        Some(fraction) => {
-            // The line has a form that other readers of the log understand as well.
-            let line = serde_json::json!({ "progress": fraction, "message": message }).to_string();
-            held.progress(Some(JobProgress { fraction, message }), &line);
-        }
+        Some(_) => note_step(held, fraction, message),
         None => {
             let so_far = params.member("progress").map_or("", Json::get);
             held.progress(None, &format!("{so_far} {}", message.unwrap_or_default()));
         }
     }
+    fraction
 }
 
 /// Formats a log message of a server as a line for people.

@@ -308,6 +308,29 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn the_report_of_a_job_says_what_the_task_of_its_server_is_doing() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let engine = engine(folder.path());
+        let calls = PromotedCalls::new(engine.clone());
+        let (id, news) = job(&calls).await;
+        let mut changes = engine.changes();
+        for step in ["step 1", "step 2"] {
+            news.begun(known(false, step));
+            let told = async {
+                loop {
+                    let progress = engine.status(id).await.expect("it is there").progress;
+                    if progress.as_ref().and_then(|progress| progress.message.as_deref()) == Some(step) {
+                        return progress.and_then(|progress| progress.fraction);
+                    }
+                    changes.changed().await.expect("the engine is there");
+                }
+            };
+            assert_eq!(timeout(PATIENCE, told).await.expect("it is told"), None, "{step}");
+        }
+        calls.end(CallsEnd::ClientGone).await;
+    }
+
+    #[tokio::test]
     async fn a_task_that_ends_with_us_ends_as_a_job_that_says_so() {
         let folder = tempfile::tempdir().expect("a folder");
         let engine = engine(folder.path());

@@ -20,8 +20,8 @@ const MAX_MESSAGE: usize = 200;
 /// The progress that a job last reported.
 #[derive(Clone, Debug, PartialEq)]
 pub struct JobProgress {
-    /// The part that is done, 0 to 1.
-    pub fraction: f64,
+    /// The part that is done, 0 to 1. `None` if only the step is known: the output of a job always names a part.
+    pub fraction: Option<f64>,
     /// The job's description of its current step, if it gave one.
     pub message: Option<String>,
 }
@@ -48,7 +48,7 @@ impl JobProgress {
             (percentage(line)? / 100.0, None)
         };
         let message = message.map(|message| message.chars().take(MAX_MESSAGE).collect());
-        (0.0..=1.0).contains(&fraction).then_some(Self { fraction, message })
+        (0.0..=1.0).contains(&fraction).then_some(Self { fraction: Some(fraction), message })
     }
 }
 
@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     fn last(text: &str) -> Option<(f64, Option<String>)> {
-        JobProgress::last(text.as_bytes()).map(|progress| (progress.fraction, progress.message))
+        JobProgress::last(text.as_bytes()).and_then(|progress| Some((progress.fraction?, progress.message)))
     }
 
     #[test]

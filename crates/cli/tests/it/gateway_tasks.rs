@@ -58,10 +58,15 @@ fn a_task_of_a_server_is_a_task_of_its_client_at_once_and_in_every_window() {
         let follower = window(&sandbox, &[]);
         assert!(follower.stderr().contains("the gateway that already runs"), "{}", follower.stderr());
         let mut clients = [leader, Modern::Pipes(StdioCaller::at(follower))];
-        for client in &mut clients {
+        for (number, client) in clients.iter_mut().enumerate() {
             // It takes longer than any test waits, and shorter than calls are waited for.
             let created = compute(client, 40.0, knows_tasks());
             assert_eq!(created["resultType"], "task", "{created}");
+            wait_until("the task says what its server says", PATIENCE, || {
+                let told = client.ask_as("tasks/get", json!({ "taskId": created["taskId"] }), knows_tasks());
+                // The window that leads polls the task, and tells another window only that there is one.
+                number == 1 || told["result"]["statusMessage"] == "It is being worked on"
+            });
             let cancelled =
                 client.ask_as("tasks/cancel", json!({ "taskId": created["taskId"] }), knows_tasks());
             assert!(cancelled["result"].is_object(), "{cancelled}");

@@ -314,7 +314,7 @@ mod tests {
     }
 
     fn progress(fraction: f64) -> Option<JobProgress> {
-        Some(JobProgress { fraction, message: None })
+        Some(JobProgress { fraction: Some(fraction), message: None })
     }
 
     fn ids(jobs: &[JobRow]) -> Vec<JobId> {

@@ -43,8 +43,11 @@ async fn a_call_is_followed_and_its_answer_kept_as_it_was() {
     assert_eq!(adopted.record.status, JobState::Running);
     assert!(adopted.elapsed() >= Duration::from_secs(48), "it runs for longer than it is a job");
     held.log("half of it\nis done");
-    held.progress(Some(JobProgress { fraction: 0.5, message: None }), "progress: 50%");
-    assert_eq!(bench.engine.status(id).await.unwrap().progress.map(|progress| progress.fraction), Some(0.5));
+    held.progress(Some(JobProgress { fraction: Some(0.5), message: None }), "progress: 50%");
+    assert_eq!(
+        bench.engine.status(id).await.unwrap().progress.and_then(|progress| progress.fraction),
+        Some(0.5)
+    );
 
     let answered = CallEnd::Answered { result: ANSWER.to_owned(), is_error: false };
     assert_eq!(held.settle(answered).await.unwrap().record.status, JobState::Completed);

@@ -275,7 +275,7 @@ async fn f_09_what_is_removed_takes_nothing_from_what_is_known_of_others() {
     let goes_on = || async {
         let status = bench.engine.status(running).await.unwrap();
         assert_eq!(status.record.status, JobState::Running);
-        assert_eq!(status.progress.map(|progress| progress.fraction), Some(0.4));
+        assert_eq!(status.progress.and_then(|progress| progress.fraction), Some(0.4));
     };
     goes_on().await;
     bench.engine.remove(two).await.unwrap();

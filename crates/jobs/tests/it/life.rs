@@ -364,8 +364,9 @@ async fn j_100_progress_can_be_seen_while_the_job_runs() {
     let id = bench
         .submit("echo 'progress: 40%'; echo '{\"progress\": 0.5, \"message\": \"half\"}'; exec sleep 3600")
         .await;
-    let progress =
-        bench.seen(id, "its progress", |status| status.progress.filter(|seen| seen.fraction > 0.45)).await;
+    let progress = bench
+        .seen(id, "its progress", |status| status.progress.filter(|seen| seen.fraction > Some(0.45)))
+        .await;
     assert_eq!(progress.message.as_deref(), Some("half"));
     assert_eq!(bench.engine.status(id).await.unwrap().record.status, JobState::Running);
     bench.engine.cancel(id).await.unwrap();

@@ -264,7 +264,7 @@ impl JobReport {
             started_at: record.started_at,
             completed_at: ending.map(|ending| ending.completed_at),
             elapsed_time_seconds: elapsed,
-            progress: progress.map(|progress| progress.fraction),
+            progress: progress.and_then(|progress| progress.fraction),
             progress_message: progress.and_then(|progress| progress.message.clone()),
             queue_position: *queue_position,
             wait_reason: wait_reason.clone(),

@@ -27,7 +27,7 @@ fn the_names_are_those_of_the_contract_and_what_means_nothing_is_absent() {
             "next_steps": ["unhang job wait abcdefgh2345", "unhang job logs -f abcdefgh2345"]})
     );
     let mut failed = ended(JobEnd::Failed, |ending| ending.exit_code = Some(3));
-    failed.progress = Some(JobProgress { fraction: 0.4, message: Some("cooling".to_owned()) });
+    failed.progress = Some(JobProgress { fraction: Some(0.4), message: Some("cooling".to_owned()) });
     assert_eq!(
         serde_json::to_value(JobReport::new(&failed, ReportReader::Agent(ToolNames::default()))).unwrap(),
         json!({"job_id": "abcdefgh2345", "name": "simulate", "status": "failed",

@@ -58,7 +58,7 @@ pub(super) struct MemoryService {
 
 /// A job as the engine would have it, after a time that does not go on.
 fn job(state: JobState) -> JobReport {
-    let progress = || Some(JobProgress { fraction: 0.4, message: Some("loading".to_owned()) });
+    let progress = || Some(JobProgress { fraction: Some(0.4), message: Some("loading".to_owned()) });
     let mut status = match state {
         JobState::Queued | JobState::Starting | JobState::Running => samples::status(|record| {
             record.status = state;

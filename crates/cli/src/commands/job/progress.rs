@@ -86,7 +86,7 @@ fn style(template: &str) -> ProgressStyle {
 fn far(statuses: &[JobStatus]) -> (f64, String) {
     let part = |status: &JobStatus| match &status.progress {
         _ if has_ended(status) => 1.0,
-        Some(progress) => progress.fraction,
+        Some(progress) => progress.fraction.unwrap_or_default(),
         None => 0.0,
     };
     let count = statuses.len().max(1);
