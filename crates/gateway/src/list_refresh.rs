@@ -17,7 +17,7 @@
 //! - A list request sees every change that the server made before the request came, if the server answers in time.
 //! - At most one question for each list is on its way to a server, however many clients want the list.
 //! - A server that does not answer in time delays one request, and no other until it has answered.
-//! - A refresh starts no server.
+//! - A refresh starts no process. It connects to a server over HTTP that could not be listed.
 
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ use unhang_core::{
     config::{LIST_PATIENCE, LIST_REFRESH_PATIENCE},
     list::ServerList,
 };
-use unhang_upstream::client::{Client, RequestOptions};
+use unhang_upstream::client::{Client, Endpoint, RequestOptions};
 
 /// The questions for the lists of one server.
 #[derive(Default)]
@@ -114,8 +114,9 @@ async fn refreshed(
 ) -> bool {
     let client = backend.connection().usable_client().cloned();
     let Some(client) = client else {
-        // A server that could not be listed may be there by now. One that rests has nothing new to tell, and is not started for that.
-        if backend.lists.failure_to_list() == Some(true) {
+        // Such a server may be there by now, and a try costs a connection.
+        let is_remote = matches!(backend.endpoint(), Endpoint::Http(_));
+        if is_remote && backend.lists.failure_to_list() == Some(true) {
             listed_anew(backend).await;
         }
         return false;
@@ -148,6 +149,8 @@ async fn ask_while_wanted(
             Ok(listed) => {
                 if backend.lists.refresh(list, listed) {
                     publish();
+                    // The other lists may have changed as well, and all are kept for the next run.
+                    backend.listener.lists_may_have_changed();
                 }
             }
             Err(error) => tracing::debug!("`{}` cannot be asked for a list: {error}", backend.name()),
