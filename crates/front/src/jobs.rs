@@ -133,7 +133,7 @@ impl SessionJobs {
         loop {
             changes.mark_unchanged();
             let open = promoted.inputs().open(id);
-            // A question that is no longer open is withdrawn from this client.
+            // The session withdraws closed questions from its client.
             let is_over = |name: &String| open.iter().all(|input| input.key != *name);
             for (_, task) in asked.extract_if(|name, _| is_over(name)) {
                 task.inspect(AbortHandle::abort);

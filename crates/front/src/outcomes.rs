@@ -427,8 +427,8 @@ impl McpSession {
         }
     }
 
-    /// Answers the request that waited for servers to be asked whether they have changed a list. `owner` may have the subject of the request if
-    /// nobody lists that.
+    /// Answers the request that waited for servers to be asked whether they have changed a list. `owner` is the server that may
+    /// have the subject of the request although no server lists it.
     pub fn refreshed(
         &mut self,
         now: Duration,

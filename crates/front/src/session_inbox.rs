@@ -1,26 +1,26 @@
 //! The inbox of a session, into which servers speak outside calls.
 //!
-//! Invariant: servers know the inbox from when the client has ended its handshake, and listens.
+//! Invariant: servers know the inbox once the client has ended its handshake and has opened the stream of its session.
 
 use tokio::sync::mpsc;
 
 use unhang_gateway::{Servers, SideMessage};
 
 /// The most messages on their way to the session, which takes them at once.
-const LETTERS: usize = 64;
+const MESSAGES: usize = 64;
 
 /// The inbox of a session; see the module's text.
 pub(super) struct SessionInbox {
     way: mpsc::Sender<SideMessage>,
     received: mpsc::Receiver<SideMessage>,
     has_shaken_hands: bool,
-    /// There is a stream for messages about the session.
+    /// The client has opened the stream of its session.
     is_heard: bool,
 }
 
 impl Default for SessionInbox {
     fn default() -> Self {
-        let (way, received) = mpsc::channel(LETTERS);
+        let (way, received) = mpsc::channel(MESSAGES);
         Self { way, received, has_shaken_hands: false, is_heard: false }
     }
 }
@@ -32,7 +32,7 @@ impl SessionInbox {
         self.open(servers);
     }
 
-    /// Notes that there is a stream for messages about the session.
+    /// Notes that the client has opened the stream of its session.
     pub(super) fn is_heard(&mut self, servers: Option<&Servers>) {
         self.is_heard = true;
         self.open(servers);

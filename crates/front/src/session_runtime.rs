@@ -75,7 +75,7 @@ pub(super) enum SessionEvent {
     Said(CallKey, SideMessage),
     /// A server says something outside calls.
     SaidOutside(SideMessage),
-    /// Nobody needs the answer to this question any more.
+    /// The server no longer needs the answer to this question.
     QuestionOver(QuestionKey),
     /// A task that the client follows has changed.
     Followed(CallKey, Box<TaskTold>),
@@ -228,7 +228,7 @@ impl SessionRuntime {
         SessionRuntime { window: window.map(|window| window.session), ..self }
     }
 
-    /// Notes that there is a stream for messages about the session.
+    /// Notes that the client has opened the stream of its session.
     pub(super) fn client_listens(&mut self) {
         self.inbox.is_heard(self.servers.as_ref());
     }

@@ -1,11 +1,9 @@
 //! Windows that follow, and an older server that asks about several of their calls: they are asked as the client of the leader is.
 
-use std::time::Duration;
-
 use serde_json::{Value, json};
 
 use crate::{
-    gateway::{gateway, listed, server, window},
+    gateway::{finish_windows, legacy_windows},
     harness::{Client, PATIENCE, Sandbox, wait_until},
 };
 
@@ -14,26 +12,6 @@ const CALLS: usize = 12;
 
 /// How a question begins.
 const ASKED: &str = "elicitation/create";
-
-/// Two windows on servers with handshakes alone, the one that leads first.
-fn windows(sandbox: &Sandbox, servers: &[&str]) -> [Client; 2] {
-    let servers: Vec<String> =
-        servers.iter().map(|name| server(name, &["slow-answers", "--era", "legacy"], "")).collect();
-    let mut leader = gateway(sandbox, &servers);
-    listed(&mut leader, "tools/list", "tools", "name");
-    let mut follower = window(sandbox, &[]);
-    listed(&mut follower, "tools/list", "tools", "name");
-    [leader, follower]
-}
-
-fn end(windows: [Client; 2], sandbox: &Sandbox) {
-    let [leader, follower] = windows;
-    for mut client in [follower, leader] {
-        client.close_stdin();
-        assert_eq!(client.exit_code(), 0, "{}", client.stderr());
-    }
-    sandbox.assert_nothing_left_within(Duration::from_secs(3));
-}
 
 fn text(answer: &Value) -> String {
     answer["result"]["content"].to_string()
@@ -67,7 +45,7 @@ fn withdrawn(client: &Client) -> Vec<Value> {
 #[test]
 fn f_54_calls_of_a_window_that_follows_are_asked_at_once_and_each_gets_an_answer() {
     let sandbox = Sandbox::with_jobs();
-    let mut windows = windows(&sandbox, &["srv"]);
+    let mut windows = legacy_windows(&sandbox, &["srv"], "");
     // Both windows are asked alike, before and after the server was seen to ask.
     for (number, is_last_first) in [(1, false), (1, true), (0, true)] {
         let client = &mut windows[number];
@@ -95,7 +73,7 @@ fn f_54_calls_of_a_window_that_follows_are_asked_at_once_and_each_gets_an_answer
         let asked = client.seen().iter().filter(|message| message["method"] == ASKED).count();
         assert_eq!(asked % CALLS, 0, "window {number}: no question is asked twice");
     }
-    end(windows, &sandbox);
+    finish_windows(windows, &sandbox);
 }
 
 /// A call that asks after 1 s, and a newer one that takes so long.
@@ -108,7 +86,7 @@ fn asks_beside_a_newer_call(client: &mut Client, seconds: f64) -> [i64; 2] {
 fn f_54_a_question_stays_open_when_the_newest_call_of_a_window_that_follows_ends_or_is_cancelled() {
     for number in [1, 0] {
         let sandbox = Sandbox::with_jobs();
-        let mut windows = windows(&sandbox, &["srv"]);
+        let mut windows = legacy_windows(&sandbox, &["srv"], "");
         let client = &mut windows[number];
         let [asks, newer] = asks_beside_a_newer_call(client, 6.0);
         let asked = question(client, &[asks, newer]);
@@ -121,20 +99,20 @@ fn f_54_a_question_stays_open_when_the_newest_call_of_a_window_that_follows_ends
         let [asks, newer] = asks_beside_a_newer_call(client, 60.0);
         let asked = question(client, &[asks, newer]);
         client.notify("notifications/cancelled", json!({ "requestId": newer }));
-        // What comes back says that the cancellation has been read.
+        // The answer shows that unhang has read the cancellation.
         client.request("ping", json!({}));
         accept(client, &asked, 8);
         let told = text(&answer(client, asks));
         assert!(told.contains(r#"name\":8"#), "window {number}: {told}");
         assert!(withdrawn(client).is_empty(), "window {number}");
-        end(windows, &sandbox);
+        finish_windows(windows, &sandbox);
     }
 }
 
 #[test]
 fn f_54_a_question_ends_at_once_with_the_last_call_that_it_may_be_about() {
     let sandbox = Sandbox::with_jobs();
-    let mut windows = windows(&sandbox, &["srv", "other"]);
+    let mut windows = legacy_windows(&sandbox, &["srv", "other"], "");
     let [leader, follower] = &mut windows;
     // A call of another server does not keep it open.
     let others = follower.call("other__slow", json!({ "seconds": 60 }));
@@ -161,7 +139,7 @@ fn f_54_a_question_ends_at_once_with_the_last_call_that_it_may_be_about() {
         let id = leader.call("srv__seen", seen());
         text(&leader.answer(id)).contains("begun")
     });
-    end(windows, &sandbox);
+    finish_windows(windows, &sandbox);
 }
 
 /// Answers the question of a new call with these members, and gives what the server has heard.
@@ -178,7 +156,7 @@ fn heard(client: &mut Client, members: &Value) -> Value {
 #[test]
 fn a_server_hears_of_an_invalid_answer_to_its_question_at_once() {
     let sandbox = Sandbox::with_jobs();
-    let mut windows = windows(&sandbox, &["srv"]);
+    let mut windows = legacy_windows(&sandbox, &["srv"], "");
     for client in &mut windows {
         for invalid in [
             json!({ "error": "no" }),
@@ -191,18 +169,18 @@ fn a_server_hears_of_an_invalid_answer_to_its_question_at_once() {
             assert!(heard["code"] == -31007 && why.contains("invalid response"), "{invalid}: {heard}");
         }
     }
-    end(windows, &sandbox);
+    finish_windows(windows, &sandbox);
 }
 
 #[test]
 fn a_server_gets_the_error_of_a_client_whole() {
     let sandbox = Sandbox::with_jobs();
-    let mut windows = windows(&sandbox, &["srv"]);
+    let mut windows = legacy_windows(&sandbox, &["srv"], "");
     for client in &mut windows {
         for code in [json!(-1), json!(5_000_000_000_i64)] {
             let error = json!({ "code": code, "message": "no", "data": { "x": [1, null] } });
             assert_eq!(heard(client, &json!({ "error": error })), error);
         }
     }
-    end(windows, &sandbox);
+    finish_windows(windows, &sandbox);
 }

@@ -38,6 +38,23 @@ pub(crate) fn window(sandbox: &Sandbox, flags: &[&str]) -> Client {
     client
 }
 
+/// Two windows on servers of these names that know handshakes alone, the leader first. `more` is in the configuration of each server.
+pub(crate) fn legacy_windows(sandbox: &Sandbox, names: &[&str], more: &str) -> [Client; 2] {
+    let slow = |name: &&str| server(name, &["slow-answers", "--era", "legacy"], more);
+    let mut leader = gateway(sandbox, &names.iter().map(slow).collect::<Vec<_>>());
+    listed(&mut leader, "tools/list", "tools", "name");
+    let mut follower = window(sandbox, &[]);
+    listed(&mut follower, "tools/list", "tools", "name");
+    [leader, follower]
+}
+
+/// Ends both windows, the follower first.
+pub(crate) fn finish_windows([leader, mut follower]: [Client; 2], sandbox: &Sandbox) {
+    follower.close_stdin();
+    assert_eq!(follower.exit_code(), 0, "{}", follower.stderr());
+    finish(leader, sandbox);
+}
+
 /// What a list names, once the servers have come up.
 pub(crate) fn listed(client: &mut Client, method: &str, member: &str, key: &str) -> Vec<String> {
     let id = client.request(method, json!({}));

@@ -1,21 +1,16 @@
 //! Servers over HTTP that are deployed anew in another era, and say so with HTTP 200 and an error of JSON-RPC alone.
 
-use std::{
-    io::{BufRead, BufReader, Read, Write},
-    net::{Ipv4Addr, TcpListener, TcpStream},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    thread,
-};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde_json::{Value, json};
 
 use crate::{
     callers::Calls,
     gateway::{finish, gateway},
-    harness::{PATIENCE, Sandbox, wait_until},
+    harness::{PATIENCE, PostAnswer, Sandbox, serve_posts, wait_until},
 };
 
-/// What stands behind the URL at the moment.
+/// The deployment that serves the URL now.
 struct Deployment {
     is_modern: bool,
     knows_ping: bool,
@@ -77,18 +72,19 @@ struct Lenient {
 
 impl Lenient {
     fn start(is_modern: bool, refusal: i64) -> Lenient {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
-        let url = format!("http://{}/mcp", listener.local_addr().expect("an address"));
         let deployment =
             Deployment { is_modern, knows_ping: true, refusal, was_greeted: false, asked: Vec::new() };
         let deployed = Arc::new(Mutex::new(deployment));
         let behind = Arc::clone(&deployed);
-        // It ends with the process of the test.
-        thread::spawn(move || {
-            for client in listener.incoming().map_while(Result::ok) {
-                let behind = Arc::clone(&behind);
-                thread::spawn(move || serve(&client, &behind));
+        let url = serve_posts(move |posted| {
+            if !posted.is_post {
+                return Some(PostAnswer::empty("405 Method Not Allowed"));
             }
+            let Some(id) = posted.message.get("id") else { return Some(PostAnswer::empty("202 Accepted")) };
+            let mut answer = behind.lock().unwrap_or_else(PoisonError::into_inner).answer(&posted.message);
+            answer["jsonrpc"] = json!("2.0");
+            answer["id"] = id.clone();
+            Some(PostAnswer::json("200 OK", answer.to_string()))
         });
         Lenient { url, deployed }
     }
@@ -100,37 +96,6 @@ impl Lenient {
     fn asked_for(&self, method: &str) -> usize {
         self.now().asked.iter().filter(|asked| *asked == method).count()
     }
-}
-
-/// Answers the one request of a connection.
-fn serve(mut client: &TcpStream, behind: &Mutex<Deployment>) -> Option<()> {
-    let mut reader = BufReader::new(client.try_clone().ok()?);
-    let (mut verb, mut line, mut length) = (String::new(), String::new(), 0);
-    reader.read_line(&mut verb).ok()?;
-    while reader.read_line(&mut line).ok()? > 2 {
-        if let Some(("content-length", value)) = line.to_ascii_lowercase().split_once(':') {
-            length = value.trim().parse().ok()?;
-        }
-        line.clear();
-    }
-    let mut body = vec![0; length];
-    reader.read_exact(&mut body).ok()?;
-    let request: Value = serde_json::from_slice(&body).unwrap_or_default();
-    let (status, answer) = match request.get("id") {
-        _ if !verb.starts_with("POST") => ("405 Method Not Allowed", String::new()),
-        None => ("202 Accepted", String::new()),
-        Some(id) => {
-            let mut answer = behind.lock().unwrap_or_else(PoisonError::into_inner).answer(&request);
-            answer["jsonrpc"] = json!("2.0");
-            answer["id"] = id.clone();
-            ("200 OK", answer.to_string())
-        }
-    };
-    let head = format!(
-        "HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-length: {}\r\nconnection: close\r\n\r\n",
-        answer.len()
-    );
-    client.write_all(format!("{head}{answer}").as_bytes()).ok()
 }
 
 #[test]

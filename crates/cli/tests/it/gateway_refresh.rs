@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use crate::{
-    gateway::{finish, gateway, listed, server, window},
+    gateway::{finish, finish_windows, gateway, listed, server, window},
     gateway_http::{finish as finish_web, gateway as over_http},
     harness::{Client, Sandbox, timed},
 };
@@ -66,9 +66,7 @@ fn windows_see_what_a_shared_server_has_changed_in_silence() {
     second.tool_text("srv__grow", json!({}));
     assert_eq!(second.tool_text("srv__grown-2", json!({})), "grown-2");
     has_grown(&mut first, 3);
-    second.close_stdin();
-    assert_eq!(second.exit_code(), 0, "{}", second.stderr());
-    finish(first, &sandbox);
+    finish_windows([first, second], &sandbox);
 }
 
 #[test]

@@ -2,8 +2,6 @@
 
 use std::{
     fs,
-    io::{BufRead, BufReader, Read, Write},
-    net::{Ipv4Addr, TcpListener, TcpStream},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     thread,
 };
@@ -14,7 +12,9 @@ use crate::{
     callers::Calls,
     gateway::{finish as finish_window, gateway as window},
     gateway_http::{finish, gateway, modern_call},
-    harness::{PATIENCE, Sandbox, lab_program, run_to_end, wait_until},
+    harness::{
+        PATIENCE, PostAnswer, PostedRequest, Sandbox, lab_program, run_to_end, serve_posts, wait_until,
+    },
 };
 
 /// How the server refuses a request of an era that it does not speak.
@@ -30,7 +30,7 @@ enum Refusal {
 
 const FORBIDDEN: Refusal = Refusal::Plain("403 Forbidden", "Forbidden");
 
-/// What stands behind the URL at the moment.
+/// The deployment that serves the URL now.
 struct Behind {
     speaks_legacy: bool,
     speaks_modern: bool,
@@ -40,7 +40,7 @@ struct Behind {
     asked: Vec<(bool, String)>,
 }
 
-/// A server over HTTP, and what stands behind its URL.
+/// A server over HTTP, and the deployment behind its URL.
 struct Fickle {
     url: String,
     behind: Arc<Mutex<Behind>>,
@@ -48,18 +48,11 @@ struct Fickle {
 
 impl Fickle {
     fn start(speaks_legacy: bool, speaks_modern: bool, refusal: Refusal) -> Fickle {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
-        let url = format!("http://{}/mcp", listener.local_addr().expect("an address"));
         let behind = Behind { speaks_legacy, speaks_modern, has_sessions: false, refusal, asked: Vec::new() };
         let behind = Arc::new(Mutex::new(behind));
         let served = Arc::clone(&behind);
-        // It ends with the process of the test.
-        thread::spawn(move || {
-            for client in listener.incoming().map_while(Result::ok) {
-                let served = Arc::clone(&served);
-                thread::spawn(move || serve(&client, &served));
-            }
-        });
+        let url =
+            serve_posts(move |posted| served.lock().unwrap_or_else(PoisonError::into_inner).answer(posted));
         Fickle { url, behind }
     }
 
@@ -81,56 +74,41 @@ impl Fickle {
     }
 }
 
-/// Answers the one request of a connection.
-fn serve(mut client: &TcpStream, behind: &Mutex<Behind>) -> Option<()> {
-    let mut reader = BufReader::new(client.try_clone().ok()?);
-    let (mut verb, mut line, mut length, mut is_modern) = (String::new(), String::new(), 0, false);
-    reader.read_line(&mut verb).ok()?;
-    while reader.read_line(&mut line).ok()? > 2 {
-        match line.to_ascii_lowercase().split_once(':') {
-            Some(("content-length", value)) => length = value.trim().parse().ok()?,
-            Some(("mcp-protocol-version", value)) => is_modern = value.trim() == "2026-07-28",
-            _ => {}
+impl Behind {
+    /// Answers a request; `None` closes its connection.
+    fn answer(&mut self, posted: &PostedRequest) -> Option<PostAnswer> {
+        let (request, is_modern) = (&posted.message, posted.is_modern);
+        let method = request["method"].as_str().unwrap_or_default().to_owned();
+        self.asked.push((is_modern, method.clone()));
+        let id = &request["id"];
+        if !posted.is_post {
+            return Some(PostAnswer::empty("405 Method Not Allowed"));
         }
-        line.clear();
-    }
-    let mut body = vec![0; length];
-    reader.read_exact(&mut body).ok()?;
-    let request: Value = serde_json::from_slice(&body).unwrap_or_default();
-    let method = request["method"].as_str().unwrap_or_default().to_owned();
-    let mut behind = behind.lock().unwrap_or_else(PoisonError::into_inner);
-    behind.asked.push((is_modern, method.clone()));
-    let id = &request["id"];
-    let plain = |status: &str, text: &str| (status.to_owned(), "text/plain", text.to_owned());
-    let (status, kind, answer) = if !verb.starts_with("POST") {
-        plain("405 Method Not Allowed", "")
-    } else if !(if is_modern { behind.speaks_modern } else { behind.speaks_legacy }) {
-        match behind.refusal {
-            Refusal::Plain(status, text) if text.starts_with('<') => {
-                (status.to_owned(), "text/html", text.to_owned())
-            }
-            Refusal::Plain(status, text) => plain(status, text),
-            Refusal::Message(status, member) => {
-                (status.to_owned(), "application/json", format!(r#"{{"jsonrpc":"2.0","id":{id},{member}}}"#))
-            }
-            Refusal::Hangup => return None,
+        if !(if is_modern { self.speaks_modern } else { self.speaks_legacy }) {
+            return match self.refusal {
+                Refusal::Plain(status, text) => {
+                    let content_type = if text.starts_with('<') { "text/html" } else { "text/plain" };
+                    Some(PostAnswer { content_type, body: text.to_owned(), ..PostAnswer::empty(status) })
+                }
+                Refusal::Message(status, member) => {
+                    let body = format!(r#"{{"jsonrpc":"2.0","id":{id},{member}}}"#);
+                    Some(PostAnswer::json(status, body))
+                }
+                Refusal::Hangup => None,
+            };
         }
-    } else if id.is_null() {
-        plain("202 Accepted", "")
-    } else {
+        if id.is_null() {
+            return Some(PostAnswer::empty("202 Accepted"));
+        }
         let mut answer = answered(&method, &request["params"]);
         if is_modern {
             answer["result"]["resultType"] = json!("complete");
         }
         (answer["jsonrpc"], answer["id"]) = (json!("2.0"), id.clone());
-        ("200 OK".to_owned(), "application/json", answer.to_string())
-    };
-    let session = if behind.has_sessions && method == "initialize" { "mcp-session-id: one\r\n" } else { "" };
-    let head = format!(
-        "HTTP/1.1 {status}\r\ncontent-type: {kind}\r\ncontent-length: {}\r\n{session}connection: close\r\n\r\n",
-        answer.len()
-    );
-    client.write_all(format!("{head}{answer}").as_bytes()).ok()
+        let begins_session = self.has_sessions && method == "initialize";
+        let headers = if begins_session { "mcp-session-id: one\r\n" } else { "" };
+        Some(PostAnswer { headers, ..PostAnswer::json("200 OK", answer.to_string()) })
+    }
 }
 
 fn answered(method: &str, params: &Value) -> Value {
@@ -200,7 +178,7 @@ fn a_server_that_refuses_both_greetings_is_told_of_both() {
     }
 }
 
-/// It is started once more, which is no failure, and the next run begins with what it understands.
+/// unhang starts the process once more and counts no failure. The next run begins with `initialize`.
 #[test]
 fn a_process_that_exits_when_it_is_discovered_is_started_again_and_initialized() {
     let sandbox = Sandbox::with_jobs();
@@ -233,7 +211,7 @@ fn a_process_that_exits_when_it_is_discovered_is_started_again_and_initialized()
     }
 }
 
-/// One that has read nothing exits for a reason of its own.
+/// A process that has read nothing exits for a reason of its own.
 #[test]
 fn a_process_that_exits_unread_is_not_started_again() {
     let sandbox = Sandbox::new();
@@ -254,7 +232,7 @@ fn a_process_that_exits_unread_is_not_started_again() {
     }
 }
 
-/// Whatever the status, the greeting of the other era shows that it is spoken by now.
+/// After a refusal of any status, the greeting of the other era shows that the server speaks that era.
 #[test]
 fn a_server_that_is_deployed_anew_and_refuses_with_any_status_is_greeted_anew() {
     thread::scope(|scope| {

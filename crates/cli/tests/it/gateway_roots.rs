@@ -26,7 +26,7 @@ fn give_roots(client: &mut Client, uri: &str) {
     client.respond(&question["id"], &roots(uri));
 }
 
-/// What a server tells of its questions and their answers.
+/// Reads the report of a server on its questions and their answers.
 fn told(text: &str) -> Value {
     serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"))
 }
@@ -111,7 +111,7 @@ fn of_several_sessions_a_shared_server_asks_none_outside_calls_and_an_instance_a
 }
 
 #[test]
-fn the_end_of_a_visit_reaches_the_client_whose_call_it_is_in_any_window() {
+fn a_completed_elicitation_is_announced_to_the_client_of_its_call_in_any_window() {
     let sandbox = Sandbox::with_jobs();
     let mut leader = gateway(&sandbox, &[server("srv", &["requests-to-client", "--mode", "url"], "")]);
     leader.tool_text("srv__echo", json!({ "text": "it is there" }));
@@ -119,7 +119,7 @@ fn the_end_of_a_visit_reaches_the_client_whose_call_it_is_in_any_window() {
     let mut windows = [leader, follower];
     for client in &mut windows {
         let id = client.call("srv__echo", json!({ "text": "a" }));
-        let over = client.find("the end of the visit", |message| {
+        let over = client.find("the completion", |message| {
             message["method"] == "notifications/elicitation/complete" || message["id"] == id
         });
         assert_eq!(over["params"], json!({ "elicitationId": "visit-1" }), "{over}");

@@ -64,7 +64,7 @@ fn a_task_of_a_server_is_a_task_of_its_client_at_once_and_in_every_window() {
             assert_eq!(created["resultType"], "task", "{created}");
             wait_until("the task says what its server says", PATIENCE, || {
                 let told = client.ask_as("tasks/get", json!({ "taskId": created["taskId"] }), knows_tasks());
-                // The window that leads polls the task, and tells another window only that there is one.
+                // The leader polls the task. It tells a follower that the task exists, and nothing else.
                 number == 1 || told["result"]["statusMessage"] == "It is being worked on"
             });
             let cancelled =

@@ -6,7 +6,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::{
-    gateway::{gateway, listed, server, window},
+    gateway::{finish_windows, gateway, legacy_windows, listed, server, window},
     harness::{Client, PATIENCE, Sandbox, timed, wait_until},
     talk::modern_meta,
 };
@@ -16,29 +16,6 @@ const CALLS: usize = 4;
 
 /// How a question begins.
 const ASKED: &str = "elicitation/create";
-
-/// Two windows on a server with handshakes alone, the one that leads first.
-fn windows(sandbox: &Sandbox) -> [Client; 2] {
-    windows_with(sandbox, "")
-}
-
-/// The same where the server has this in its configuration.
-fn windows_with(sandbox: &Sandbox, more: &str) -> [Client; 2] {
-    let mut leader = gateway(sandbox, &[server("srv", &["slow-answers", "--era", "legacy"], more)]);
-    listed(&mut leader, "tools/list", "tools", "name");
-    let mut follower = window(sandbox, &[]);
-    listed(&mut follower, "tools/list", "tools", "name");
-    [leader, follower]
-}
-
-fn end(windows: [Client; 2], sandbox: &Sandbox) {
-    let [leader, follower] = windows;
-    for mut client in [follower, leader] {
-        client.close_stdin();
-        assert_eq!(client.exit_code(), 0, "{}", client.stderr());
-    }
-    sandbox.assert_nothing_left_within(Duration::from_secs(3));
-}
 
 /// How many calls of `slow` have begun and have been cancelled.
 fn seen(client: &mut Client) -> [Value; 2] {
@@ -74,21 +51,21 @@ fn ask(client: &mut Client) -> String {
 fn f_90_a_window_is_asked_though_it_has_given_up_a_call_that_is_never_answered() {
     for number in [0, 1] {
         let sandbox = Sandbox::with_jobs();
-        let mut windows = windows(&sandbox);
+        let mut windows = legacy_windows(&sandbox, &["srv"], "");
         give_up_a_call(&mut windows[number]);
         let answered = ask(&mut windows[number]);
         assert!(answered.contains("ann"), "window {number}: {answered}");
         // What another window has given up is not this one's affair, and a question may be about it.
         let declined = ask(&mut windows[1 - number]);
         assert!(declined.contains("which of several calls"), "window {number}: {declined}");
-        end(windows, &sandbox);
+        finish_windows(windows, &sandbox);
     }
 }
 
 #[test]
 fn f_54_calls_of_a_window_that_ask_at_the_same_time_are_all_asked() {
     let sandbox = Sandbox::with_jobs();
-    let mut windows = windows(&sandbox);
+    let mut windows = legacy_windows(&sandbox, &["srv"], "");
     // Before and after the server was seen to ask.
     for number in [1, 1, 0] {
         let client = &mut windows[number];
@@ -111,13 +88,13 @@ fn f_54_calls_of_a_window_that_ask_at_the_same_time_are_all_asked() {
         names.sort_by_key(Value::as_u64);
         assert_eq!(names, (0..CALLS).map(|name| json!(name)).collect::<Vec<_>>(), "window {number}");
     }
-    end(windows, &sandbox);
+    finish_windows(windows, &sandbox);
 }
 
 #[test]
 fn a_window_hears_what_its_calls_log_though_it_has_named_no_level() {
     let sandbox = Sandbox::with_jobs();
-    let mut windows = windows(&sandbox);
+    let mut windows = legacy_windows(&sandbox, &["srv"], "");
     for (number, client) in windows.iter_mut().enumerate() {
         let id = client.call("srv__log", json!({ "count": 3 }));
         client.answer(id);
@@ -132,7 +109,7 @@ fn a_window_hears_what_its_calls_log_though_it_has_named_no_level() {
     windows[1].answer(id);
     let later = &windows[1].seen()[before..];
     assert!(later.iter().all(|message| message["method"] != "notifications/message"), "{later:?}");
-    end(windows, &sandbox);
+    finish_windows(windows, &sandbox);
 }
 
 /// 2 s are a tenth of it.
@@ -150,7 +127,7 @@ fn asks_later(client: &mut Client, other: &mut Client) -> i64 {
 fn f_54_a_window_that_does_not_answer_keeps_the_server_no_longer_than_a_tenth() {
     for is_leader in [true, false] {
         let sandbox = Sandbox::with_jobs();
-        let mut windows = windows_with(&sandbox, SHORT);
+        let mut windows = legacy_windows(&sandbox, &["srv"], SHORT);
         let [leader, follower] = &mut windows;
         let (silent, other) = if is_leader { (leader, follower) } else { (follower, leader) };
         let id = asks_later(silent, other);
@@ -161,19 +138,19 @@ fn f_54_a_window_that_does_not_answer_keeps_the_server_no_longer_than_a_tenth() 
         silent.respond(&question["id"], &json!({ "action": "cancel" }));
         let answer = silent.answer(id);
         assert!(answer["result"]["content"].to_string().contains("other calls waited"), "{answer}");
-        end(windows, &sandbox);
+        finish_windows(windows, &sandbox);
     }
 }
 
 #[test]
 fn f_54_a_window_that_goes_while_it_is_asked_keeps_the_server_no_longer_than_a_tenth() {
     let sandbox = Sandbox::with_jobs();
-    let [mut leader, mut follower] = windows_with(&sandbox, SHORT);
+    let [mut leader, mut follower] = legacy_windows(&sandbox, &["srv"], SHORT);
     asks_later(&mut follower, &mut leader);
     follower.close_stdin();
     let (begun, took) = timed(|| seen(&mut leader)[0].clone());
     assert!(begun == 1 && took < Duration::from_secs(15), "it waited for {took:?}");
-    end([leader, follower], &sandbox);
+    finish_windows([leader, follower], &sandbox);
 }
 
 /// How the window that leads ends.
@@ -197,7 +174,7 @@ fn asked_by_the_answer(client: &mut Client, call: &Value, more: &Value) -> i64 {
 #[test]
 fn a_question_to_another_window_ends_with_the_leader_and_its_call_does_not() {
     let sandbox = Sandbox::with_jobs();
-    let [mut leader, mut follower] = windows(&sandbox);
+    let [mut leader, mut follower] = legacy_windows(&sandbox, &["srv"], "");
     let id = follower.call("srv__ask", json!({ "method": ASKED }));
     let question = follower.find("a question", |message| message["method"] == ASKED);
     leader.close_stdin();
@@ -206,14 +183,14 @@ fn a_question_to_another_window_ends_with_the_leader_and_its_call_does_not() {
     let withdrawn = follower.seen().iter().find(|message| message["method"] == "notifications/cancelled");
     assert_eq!(withdrawn.expect("it is told")["params"]["requestId"], question["id"]);
     assert!(ask(&mut follower).contains("ann"), "the next call is asked");
-    end([leader, follower], &sandbox);
+    finish_windows([leader, follower], &sandbox);
 }
 
 #[test]
 fn promise_6_a_leader_that_ends_while_another_window_is_asked_costs_it_the_documented_error() {
     for (end, is_asked_beside) in [(End::Killed, true), (End::Killed, false), (End::InOrder, false)] {
         let sandbox = Sandbox::with_jobs();
-        let [mut leader, mut follower] = windows(&sandbox);
+        let [mut leader, mut follower] = legacy_windows(&sandbox, &["srv"], "");
         let call = json!({ "name": "srv__ask", "arguments": { "method": ASKED } });
         let mut id = match is_asked_beside {
             true => follower.request("tools/call", call.clone()),
@@ -250,21 +227,21 @@ fn promise_6_a_leader_that_ends_while_another_window_is_asked_costs_it_the_docum
 #[test]
 fn a_call_of_another_window_ends_in_the_time_of_the_leaders_end_though_it_asks() {
     let sandbox = Sandbox::with_jobs();
-    let [mut leader, mut follower] = windows(&sandbox);
+    let [mut leader, mut follower] = legacy_windows(&sandbox, &["srv"], "");
     let id = follower.call("srv__slow", json!({ "seconds": 2, "ask": true }));
     wait_until("the server has it", PATIENCE, || seen(&mut leader)[0] == 1);
     leader.close_stdin();
     let answer = follower.answer(id);
     let said = answer["result"]["content"].to_string();
     assert!(said.contains("unhang is ending"), "{answer}");
-    end([leader, follower], &sandbox);
+    finish_windows([leader, follower], &sandbox);
 }
 
 /// Neither the window that asks nor its client has ended anything.
 #[test]
 fn a_call_of_another_window_that_outlives_the_leader_says_whose_end_it_was() {
     let sandbox = Sandbox::with_jobs();
-    let [mut leader, mut follower] = windows(&sandbox);
+    let [mut leader, mut follower] = legacy_windows(&sandbox, &["srv"], "");
     let id = follower.call("srv__slow", json!({ "seconds": 60 }));
     wait_until("the server has it", PATIENCE, || seen(&mut leader)[0] == 1);
     leader.close_stdin();
@@ -273,7 +250,7 @@ fn a_call_of_another_window_that_outlives_the_leader_says_whose_end_it_was() {
     let message = error["message"].as_str().unwrap_or_default();
     assert!(message.contains("the window that runs the servers for all windows is ending"), "{error}");
     assert!(message.contains("send the request again if it is safe to repeat"), "{error}");
-    end([leader, follower], &sandbox);
+    finish_windows([leader, follower], &sandbox);
 }
 
 #[test]
@@ -301,7 +278,7 @@ fn a_call_of_a_window_waits_for_a_server_that_starts_slowly() {
     assert_eq!(text(&leader.answer(id)), "x");
     let id = follower.call("srv__nothing", json!({}));
     assert_eq!(follower.answer(id)["error"]["code"], -32602);
-    end([leader, follower], &sandbox);
+    finish_windows([leader, follower], &sandbox);
 }
 
 #[test]
@@ -322,5 +299,5 @@ fn a_call_of_a_window_that_waits_for_its_turn_is_told_of_as_one_that_may() {
     assert_eq!((&error["code"], &error["data"]["server"]), (&json!(-31005), &json!("srv")), "{error}");
     let told = text(&waits);
     assert!(told.contains("has not answered for") && told.contains("waits for its turn"), "{waits}");
-    end([leader, follower], &sandbox);
+    finish_windows([leader, follower], &sandbox);
 }

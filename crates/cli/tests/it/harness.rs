@@ -12,6 +12,7 @@
 mod client;
 pub(crate) mod collector;
 mod lab;
+mod posts;
 mod remote;
 mod web;
 
@@ -28,6 +29,7 @@ use std::{
 pub(crate) use self::{
     client::{Client, Slowly, server_pid},
     lab::lab_program,
+    posts::{PostAnswer, PostedRequest, serve_posts},
     remote::Remote,
     web::{Web, WebAnswer},
 };

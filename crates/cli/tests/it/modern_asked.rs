@@ -7,7 +7,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::{
-    gateway::{gateway, listed, server, window},
+    gateway::{finish_windows, legacy_windows, server},
     gateway_http::{self, modern_post},
     harness::{Client, PATIENCE, Sandbox, Web, timed, wait_until},
     talk::modern_meta,
@@ -18,24 +18,6 @@ const CALLS: usize = 6;
 
 /// How a question begins.
 const ASKED: &str = "elicitation/create";
-
-/// Two windows on a server with handshakes alone, the one that leads first.
-fn windows(sandbox: &Sandbox) -> [Client; 2] {
-    let mut leader = gateway(sandbox, &[server("srv", &["slow-answers", "--era", "legacy"], "")]);
-    listed(&mut leader, "tools/list", "tools", "name");
-    let mut follower = window(sandbox, &[]);
-    listed(&mut follower, "tools/list", "tools", "name");
-    [leader, follower]
-}
-
-fn end(windows: [Client; 2], sandbox: &Sandbox) {
-    let [leader, follower] = windows;
-    for mut client in [follower, leader] {
-        client.close_stdin();
-        assert_eq!(client.exit_code(), 0, "{}", client.stderr());
-    }
-    sandbox.assert_nothing_left_within(Duration::from_secs(3));
-}
 
 /// Calls a tool of the server as a client that can be asked. `more` are more params.
 fn call(client: &mut Client, tool: &str, more: &Value) -> i64 {
@@ -63,7 +45,7 @@ fn accepts(name: usize) -> Value {
     json!({ "action": "accept", "content": { "name": name } })
 }
 
-/// What the server has heard to the question of a call.
+/// Returns the answer that the server got to the question of a call.
 fn told(answer: &Value) -> u64 {
     let text = answer["result"]["content"][0]["text"].as_str().unwrap_or_default();
     let said: Value = serde_json::from_str(text).unwrap_or_else(|_| panic!("asked: {answer}"));
@@ -99,13 +81,13 @@ fn all_ask(client: &mut Client, is_last_first: bool) -> Vec<u64> {
 #[test]
 fn f_54_calls_of_a_client_that_is_asked_by_answers_may_all_ask_at_the_same_time() {
     let sandbox = Sandbox::with_jobs();
-    let mut windows = windows(&sandbox);
+    let mut windows = legacy_windows(&sandbox, &["srv"], "");
     // Before and after the server was seen to ask.
     for (number, is_last_first) in [(0, false), (0, true), (1, false), (1, true)] {
         let names = all_ask(&mut windows[number], is_last_first);
         assert!(names.iter().copied().eq(0..CALLS as u64), "window {number}: {names:?}");
     }
-    end(windows, &sandbox);
+    finish_windows(windows, &sandbox);
 }
 
 const TOKENS: [&str; 2] = ["0123456789abcdef0123456789abcdef", "fedcba9876543210fedcba9876543210"];
@@ -156,7 +138,7 @@ fn f_54_calls_of_one_token_and_client_over_http_may_all_ask_at_the_same_time() {
 #[test]
 fn f_54_the_next_call_of_a_client_does_not_take_its_question_away() {
     let sandbox = Sandbox::with_jobs();
-    let mut windows = windows(&sandbox);
+    let mut windows = legacy_windows(&sandbox, &["srv"], "");
     for (number, client) in windows.iter_mut().enumerate() {
         let id = call(client, "ask", &json!({}));
         let asked = client.outcome(id);
@@ -169,14 +151,14 @@ fn f_54_the_next_call_of_a_client_does_not_take_its_question_away() {
         let id = call(client, "ask", &replies(&asked, || accepts(7)));
         assert_eq!(told(&client.outcome(id)), 7, "window {number}");
     }
-    end(windows, &sandbox);
+    finish_windows(windows, &sandbox);
 }
 
 #[test]
 fn f_54_a_window_that_ends_while_its_client_is_asked_by_an_answer_holds_nobody_back() {
     for is_killed in [true, false] {
         let sandbox = Sandbox::with_jobs();
-        let [mut leader, mut follower] = windows(&sandbox);
+        let [mut leader, mut follower] = legacy_windows(&sandbox, &["srv"], "");
         let id = call(&mut follower, "slow", &json!({ "arguments": { "seconds": 2, "ask": true } }));
         let asked = follower.outcome(id);
         assert!(is_asked(&asked), "{asked}");

@@ -69,7 +69,7 @@ fn changed_roots_are_told_of_clients_that_have_roots() {
 }
 
 #[test]
-fn the_end_of_a_visit_is_told_to_clients_that_know_it_by_its_id() {
+fn a_completed_elicitation_is_told_to_clients_that_know_it_by_its_id() {
     for (version, expect) in [("2025-11-25", 1), ("2025-06-18", 0)] {
         let mut front = client(version, "{}");
         let params = raw(r#"{"elicitationId":"e"}"#);
