@@ -1,11 +1,16 @@
 //! `unhang serve` in front of a server that speaks to its client outside calls: it asks for roots, and tells of the end of a visit.
 
+use std::{
+    panic,
+    thread::{self, JoinHandle},
+};
+
 use serde_json::{Value, json};
 
 use crate::{
     gateway::{finish, gateway, server, window},
     gateway_http,
-    harness::{Client, PATIENCE, Sandbox, Web, WebAnswer, wait_until},
+    harness::{Client, PATIENCE, Sandbox, Web, wait_until},
 };
 
 /// A server that asks for roots after its handshake, and when they have changed.
@@ -50,41 +55,78 @@ fn a_server_that_asks_for_roots_outside_calls_has_those_of_the_only_client_and_h
     finish(client, &sandbox);
 }
 
-/// A session over HTTP, with its stream.
-struct Listening<'a> {
-    web: &'a Web,
-    name: String,
-    received: WebAnswer,
+/// A session over HTTP that answers each request for roots with its name. Such a request comes on the session's stream, or on that of a
+/// call that happens to be running.
+struct AnsweringSession {
+    client: RootsClient,
+    answering: JoinHandle<()>,
 }
 
-impl Listening<'_> {
-    fn begin(web: &Web) -> Listening<'_> {
-        let name = web.begin();
-        let received = web.ask("GET", "/mcp", &[("mcp-session-id", &name)], "");
-        Listening { web, name, received }
+#[derive(Clone)]
+struct RootsClient {
+    web: Web,
+    name: String,
+}
+
+impl AnsweringSession {
+    fn begin(web: &Web) -> AnsweringSession {
+        let client = RootsClient { web: web.clone(), name: web.begin() };
+        let mut received = web.ask("GET", "/mcp", &[("mcp-session-id", &client.name)], "");
+        let listening = client.clone();
+        let answering = thread::spawn(move || {
+            while let Some(message) = received.next() {
+                listening.give_roots(&message);
+            }
+        });
+        AnsweringSession { client, answering }
+    }
+
+    fn name(&self) -> &str {
+        &self.client.name
+    }
+
+    fn roots_changed(&self) {
+        self.client.post(&json!({ "jsonrpc": "2.0", "method": CHANGED }));
+    }
+
+    /// Whether the server has roots of this session.
+    fn is_known_to(&self, server: &str) -> bool {
+        self.told(server)["answers"].to_string().contains(self.name())
+    }
+
+    fn told(&self, server: &str) -> Value {
+        let RootsClient { web, name } = &self.client;
+        let mut received = web.call(name, 1, &format!("{server}__echo"), json!({}));
+        loop {
+            let message = received.next().expect("an answer");
+            if message["method"].is_null() {
+                let text = &message["result"]["content"][0]["text"];
+                return told(text.as_str().unwrap_or_else(|| panic!("{message}")));
+            }
+            self.client.give_roots(&message);
+        }
+    }
+
+    /// Waits for the end of the stream, and passes on what went wrong there.
+    fn end(self) {
+        if let Err(panic) = self.answering.join() {
+            panic::resume_unwind(panic);
+        }
+    }
+}
+
+impl RootsClient {
+    /// Answers a request for roots. Lists of the starting servers and progress are told as well.
+    fn give_roots(&self, message: &Value) {
+        if message["id"].is_null() {
+            return;
+        }
+        assert_eq!(message["method"], "roots/list", "{message}");
+        self.post(&json!({ "jsonrpc": "2.0", "id": message["id"], "result": roots(&self.name) }));
     }
 
     fn post(&self, message: &Value) {
         assert_eq!(self.web.post(&[("mcp-session-id", &self.name)], message).status, 202);
-    }
-
-    fn roots_changed(&self) {
-        self.post(&json!({ "jsonrpc": "2.0", "method": CHANGED }));
-    }
-
-    /// Answers requests for roots with the name of the session, until the server has such an answer.
-    #[track_caller]
-    fn give_roots(&mut self, server: &str) {
-        while !self.told(server)["answers"].to_string().contains(&self.name) {
-            let question = self.received.next().expect("a request for roots");
-            assert_eq!(question["method"], "roots/list", "{question}");
-            self.post(&json!({ "jsonrpc": "2.0", "id": question["id"], "result": roots(&self.name) }));
-        }
-    }
-
-    fn told(&self, server: &str) -> Value {
-        let answer = self.web.call(&self.name, 1, &format!("{server}__echo"), json!({})).last();
-        told(answer["result"]["content"][0]["text"].as_str().unwrap_or_else(|| panic!("{answer}")))
     }
 }
 
@@ -93,21 +135,24 @@ fn of_several_sessions_a_shared_server_asks_none_outside_calls_and_an_instance_a
     let sandbox = Sandbox::with_jobs();
     let servers = [asks("srv", ""), asks("own", "per-session = true")];
     let (process, web) = gateway_http::gateway(&sandbox, &servers);
-    let mut alice = Listening::begin(&web);
-    // It is there, so that it hears of the change.
+    let alice = AnsweringSession::begin(&web);
+    // The server has started, so that it hears of the change.
     alice.told("srv");
     alice.roots_changed();
-    alice.give_roots("srv");
-    wait_until("it has heard of the change", PATIENCE, || alice.told("srv")["asked"] == 2);
-    let bob = Listening::begin(&web);
-    // The instance is there from now on.
+    wait_until("it has heard of the change, and has the roots", PATIENCE, || {
+        alice.told("srv")["asked"] == 2 && alice.is_known_to("srv")
+    });
+    let bob = AnsweringSession::begin(&web);
+    // The instances have started.
     alice.told("own");
     bob.told("own");
     alice.roots_changed();
-    alice.give_roots("own");
+    wait_until("the instance has the roots", PATIENCE, || alice.is_known_to("own"));
     assert_eq!(alice.told("srv")["asked"], 2, "the roots of one of its clients are not those of the other");
-    assert!(!bob.told("own")["answers"].to_string().contains(&alice.name));
+    assert!(!bob.told("own")["answers"].to_string().contains(alice.name()));
     gateway_http::finish(process, &sandbox);
+    alice.end();
+    bob.end();
 }
 
 #[test]
