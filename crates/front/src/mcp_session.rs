@@ -475,8 +475,8 @@ impl McpSession {
         self.now = now;
         if matches!(self.phase, SessionPhase::Running | SessionPhase::Draining { .. }) {
             self.phase = draining;
-            // A window cannot connect any more to reply.
-            self.questions.decline_windows(ENDING, &mut self.actions, effects);
+            // A window cannot connect any more to reply, and a client may have ended.
+            self.questions.decline_outside_calls(ENDING, &mut self.actions, effects);
             self.end_all_subscriptions(effects);
             self.stop_if_drained(effects);
         }
@@ -491,6 +491,7 @@ impl McpSession {
         }
         self.phase = SessionPhase::Stopping { until: now + STOP_LIMIT, code };
         self.parked_calls.forget(None, &mut self.actions);
+        self.questions.decline_outside_calls(ENDING, &mut self.actions, effects);
         self.end_all_subscriptions(effects);
         for (id, call) in self.calls.take_all() {
             self.abandon(call.key, effects);

@@ -80,6 +80,9 @@ impl McpSession {
         let late = self.calls.by_key(key);
         let late = late.and_then(|call| self.questions.with_why_it_was_late(call, answered, client));
         let answered = late.as_ref().unwrap_or(answered);
+        if answered.is_of_server() && matches!(self.phase, SessionPhase::Running) {
+            self.questions.outlive(key, &self.calls);
+        }
         let id = self.end_call(key, effects);
         if let Some(id) = id
             && let Some(call) = self.calls.take(&id)

@@ -6,6 +6,7 @@
 //! - Every question gets one answer: the client's, or an error of unhang with the reason. An invalid answer of the client
 //!   makes one.
 //! - A question ends with its call, and the client is told. A question about one of several calls ends with the last of them.
+//! - If the server has answered the call and not waited for the reply, the question is about no call and stays open.
 //! - A question to a window ends here with its call, and moves to another call. The window goes on asking its client.
 //! - A question that its server has withdrawn is withdrawn from the client.
 
@@ -268,6 +269,16 @@ impl ClientQuestions {
         Some(ServerAnswer { outcome: Err(failure.into()), ..answered.clone() })
     }
 
+    /// Notes that the server has answered this call. A question that it has asked during the call and that can be about no other call now
+    /// counts as asked outside calls: the server still wants the reply.
+    pub(super) fn outlive(&mut self, call: CallKey, calls: &SessionCalls) {
+        for open in self.open.values_mut().filter(|open| open.is_beside(call) && !open.is_of_window) {
+            if open.another(calls).is_none() {
+                (open.beside, open.others) = (None, None);
+            }
+        }
+    }
+
     /// Ends the questions about a call that is over.
     pub(super) fn forget(
         &mut self,
@@ -292,14 +303,14 @@ impl ClientQuestions {
         }
     }
 
-    /// Declines all questions that are put to a window.
-    pub(super) fn decline_windows(
+    /// Declines all questions that end with no call: those that are put to a window, and those outside calls.
+    pub(super) fn decline_outside_calls(
         &mut self,
         why: &str,
         actions: &mut VecDeque<SessionAction>,
         effects: &mut impl SessionEffects,
     ) {
-        for (id, open) in self.open.extract_if(|_, open| open.is_of_window) {
+        for (id, open) in self.open.extract_if(|_, open| open.is_of_window || open.beside.is_none()) {
             open.decline(&id, why, actions, effects);
         }
     }

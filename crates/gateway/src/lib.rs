@@ -228,6 +228,14 @@ pub struct ServerAnswer {
     pub asked_for: Option<String>,
 }
 
+impl ServerAnswer {
+    /// Returns whether the server itself has answered, with a result or an error.
+    #[must_use]
+    pub fn is_of_server(&self) -> bool {
+        matches!(self.outcome, Ok(_) | Err(Error::Server(_)))
+    }
+}
+
 pub use unhang_core::fair::{Bounds, FairnessKey};
 pub use unhang_upstream::ProgressSender;
 pub use unhang_upstream::question::{OfSession, OpenServerQuestion, Replied, SessionKey, SideMessage};

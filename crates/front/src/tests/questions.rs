@@ -138,6 +138,22 @@ fn a_question_ends_with_its_call() {
     }
 }
 
+#[test]
+fn a_question_stays_open_when_its_server_has_answered_the_call_and_still_waits() {
+    let (mut front, key) = calling();
+    asks(&mut front, key, 5, "elicitation/create", None);
+    asks(&mut front, key, 6, "elicitation/create", None);
+    front.received();
+    let answer = answered(Era::Legacy, Ok(raw(r#"{"content":[]}"#)));
+    front.mcp_session.answered(front.now, key, &answer, &mut front.effects);
+    assert_eq!(front.received().remove(0)["id"], 1);
+    assert_eq!((front.actions(), front.received().len()), (vec![], 0), "they stay");
+    front.says(r#"{"jsonrpc":"2.0","id":"unhang-5","result":{"action":"cancel"}}"#);
+    assert_eq!(reply(&mut front), (5, Ok(r#"{"action":"cancel"}"#.to_owned())));
+    front.mcp_session.question_withdrawn(front.now, 6, &mut front.effects);
+    assert_eq!(front.received().remove(0)["params"]["requestId"], "unhang-6");
+}
+
 /// Another call of the server, and its key.
 fn calls_again(front: &mut TestSession, id: u32) -> CallKey {
     front.says(&format!(
