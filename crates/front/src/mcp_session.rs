@@ -21,7 +21,7 @@
 
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
-use unhang_wire::{self as wire, Body, Id, Json, Line, Message, MessageShape, Piece, read};
+use unhang_wire::{self as wire, Body, Id, Json, Line, Message, MessageShape, Oversized, Piece, read};
 
 use super::{
     answers::AnswerWriter,
@@ -346,6 +346,9 @@ impl McpSession {
                 }
             }
             Line::Oversized(oversized) => {
+                if self.answered_too_long(&oversized) {
+                    return;
+                }
                 let (id, method) = (oversized.id.as_ref(), oversized.method.as_deref());
                 let to = match oversized.shape {
                     MessageShape::Request => Addressee { id, method, ..Addressee::nobody() },
@@ -359,6 +362,14 @@ impl McpSession {
                 );
             }
         }
+    }
+
+    /// Handles a message that is too long to be read, if it answers a question: its server hears that at once. Returns whether it does.
+    pub(super) fn answered_too_long(&mut self, oversized: &Oversized) -> bool {
+        let reply = self.questions.answered_too_long(oversized, self.limits.max_message);
+        let is_answer = reply.is_some();
+        self.actions.extend(reply.map(|(question, replied)| SessionAction::Reply { question, replied }));
+        is_answer
     }
 
     fn piece(&mut self, piece: Piece<'_>, route: ReplyRoute, effects: &mut impl SessionEffects) {

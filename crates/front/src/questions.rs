@@ -3,8 +3,8 @@
 //! Invariants
 //!
 //! - A client is asked only the kinds of questions that it supports, and on the stream of the call in question.
-//! - Every question gets one answer: the client's, or an error of unhang with the reason. An invalid answer of the client
-//!   makes one.
+//! - Every question gets one answer: the client's, or an error of unhang with the reason. An invalid or oversized answer of the
+//!   client makes one.
 //! - A question ends with its call, and the client is told. A question about one of several calls ends with the last of them.
 //! - If the server has answered the call and not waited for the reply, the question is about no call and stays open.
 //! - A question to a window ends here with its call, and moves to another call. The window goes on asking its client.
@@ -17,7 +17,9 @@ use unhang_bridge::{
     Era,
     question::{self, CAPABILITIES},
 };
-use unhang_wire::{Id, Invalid, InvalidReason, Json, MessageShape, ResponseOutcome, compose, one_line};
+use unhang_wire::{
+    Id, Invalid, InvalidReason, Json, MessageShape, Oversized, ResponseOutcome, compose, one_line,
+};
 
 use super::{
     effects::{CallKey, LineTarget, QuestionKey, ReplyRoute, SessionAction, SessionEffects},
@@ -130,6 +132,15 @@ fn invalid_reply(method: &str, rule: InvalidReason) -> Replied {
     Err((FaultKind::BadResponse.code(), happened).into())
 }
 
+/// Returns the reply to a question that the client has answered with a message over this limit.
+fn oversized_reply(method: &str, limit: usize) -> Replied {
+    let happened = format!(
+        "the client answered `{method}` with a message over the limit of {limit} bytes; ask for less, or raise \
+         --max-message"
+    );
+    Err((FaultKind::BadResponse.code(), happened).into())
+}
+
 /// Questions that the client has not answered, by unhang's own ids.
 #[derive(Debug, Default)]
 pub(super) struct ClientQuestions {
@@ -226,6 +237,18 @@ impl ClientQuestions {
         let id = invalid.id.as_ref().filter(|_| invalid.shape == MessageShape::Response)?;
         let open = self.open.remove(id)?;
         Some((open.question, invalid_reply(open.method, invalid.reason)))
+    }
+
+    /// Takes the question that the client has answered with a message over the limit, which nobody has read. Returns the reply to it.
+    /// Returns `None` if the message answers no question.
+    pub(super) fn answered_too_long(
+        &mut self,
+        oversized: &Oversized,
+        limit: usize,
+    ) -> Option<(QuestionKey, Replied)> {
+        let id = oversized.id.as_ref().filter(|_| oversized.shape == MessageShape::Response)?;
+        let open = self.open.remove(id)?;
+        Some((open.question, oversized_reply(open.method, limit)))
     }
 
     /// Returns the method of an open question about this call.

@@ -32,7 +32,7 @@ mod pieces;
 pub use id::Id;
 pub use in_flight::{Completion, InFlight, RegisterError};
 pub use json::Json;
-pub use lines::{Line, Lines, Oversized};
+pub use lines::{Line, Lines, Oversized, SkippedMessage};
 pub use message::{
     Body, Invalid, InvalidReason, Message, MessageShape, Piece, ResponseOutcome, one_line, replace_id,
 };

@@ -51,7 +51,7 @@ pub struct Lines {
     most_held: usize,
     /// Whether the first bytes of the stream have been looked at.
     begun: bool,
-    skipping: Option<SkippedLine>,
+    skipping: Option<SkippedMessage>,
 }
 
 /// A line of the stream.
@@ -91,9 +91,9 @@ impl fmt::Display for Oversized {
     }
 }
 
-/// A line that is being skipped.
+/// A message that is too long to be kept, while its bytes come and are skipped.
 #[derive(Debug, Default)]
-struct SkippedLine {
+pub struct SkippedMessage {
     length: u64,
     /// Whether the last byte was a carriage return, which belongs to the line ending if a line feed follows.
     carriage_return: bool,
@@ -315,15 +315,17 @@ fn grow(buffer: &mut Vec<u8>, needed: usize, most: usize) {
     }
 }
 
-impl SkippedLine {
-    fn feed(&mut self, bytes: &[u8]) {
+impl SkippedMessage {
+    /// Reads the next bytes.
+    pub fn feed(&mut self, bytes: &[u8]) {
         let Some(last) = bytes.last() else { return };
         self.length += bytes.len() as u64;
         self.carriage_return = *last == b'\r';
         self.envelope_scan.feed(bytes);
     }
 
-    fn finish(self) -> Oversized {
+    /// Returns the facts about the message, as far as its bytes have come.
+    pub fn finish(self) -> Oversized {
         let skimmed = self.envelope_scan.finish();
         Oversized {
             length: self.length - u64::from(self.carriage_return),

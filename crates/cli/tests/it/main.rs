@@ -77,6 +77,7 @@ mod manual;
 mod modern_asked;
 mod named_culprits;
 mod next_steps;
+mod oversized_answers;
 mod pages;
 mod processes;
 mod progress_lines;

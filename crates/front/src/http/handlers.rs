@@ -130,7 +130,11 @@ pub(super) async fn posted(
     }
     let body = match whole(http_state, peer, body).await {
         Ok(body) => body,
-        Err(refusal) => return *refusal,
+        Err(refused) => {
+            let name = text(&headers, &SESSION_HEADER);
+            let session = name.and_then(|name| http_state.session(name, &caller, HttpRoute::Streamable));
+            return refused.told_to(session);
+        }
     };
     if let Some(questions) = &http_state.context.window_questions
         && let Some((question, replied)) = read_reply(&body.bytes)

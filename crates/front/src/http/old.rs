@@ -100,7 +100,7 @@ async fn said(
     };
     let body = match whole(&http_state, peer, body).await {
         Ok(body) => body,
-        Err(refusal) => return *refusal,
+        Err(refused) => return refused.told_to(Some(session)),
     };
     let instead = no_message(&body.bytes);
     let (form, trace) = (ReplyForm::WholeOrEvents, trace(&headers));

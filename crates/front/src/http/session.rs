@@ -21,7 +21,7 @@ use tokio::{
 };
 use unhang_net::serve::axum::body::Bytes;
 use unhang_proc::identity::Identity;
-use unhang_wire::{Line, one_line};
+use unhang_wire::{Line, Oversized, one_line};
 
 use super::{
     message_budget::MessageBudget,
@@ -68,6 +68,8 @@ pub(super) enum SessionCommand {
     },
     /// The client listens. `after` is the last event that it has, if it resumes a stream.
     Listen { after: Option<(u64, u64)>, reply: oneshot::Sender<PostReply> },
+    /// A message over the limit, which was refused.
+    Oversized(Oversized),
     /// The client ends the session.
     End { reply: oneshot::Sender<PostReply> },
     /// The client's token is not accepted any more.
@@ -193,6 +195,9 @@ impl HttpSession {
                 let answer = self.effects.listen(after);
                 self.work.client_listens();
                 let _gone = reply.send(answer);
+            }
+            SessionCommand::Oversized(oversized) => {
+                self.work.mcp_session.answered_too_long(&oversized);
             }
             SessionCommand::End { reply } => {
                 let _gone = reply.send(PostReply::Taken);

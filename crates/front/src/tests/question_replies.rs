@@ -1,6 +1,7 @@
 //! Answers of clients to questions, and what of them reaches the server.
 
 use unhang_upstream::question::ReplyError;
+use unhang_wire::{Line, SkippedMessage};
 
 use super::{
     questions::{asks, calling, reply},
@@ -48,4 +49,39 @@ fn an_invalid_answer_of_a_client_is_an_error_for_the_server_at_once() {
             "{line}"
         );
     }
+}
+
+/// Says a line that is over the limit.
+fn says_too_much(front: &mut TestSession, line: &str) {
+    let mut skipped = SkippedMessage::default();
+    skipped.feed(line.as_bytes());
+    let line = Line::Oversized(skipped.finish());
+    front.mcp_session.client_line(front.now, ONLY_STREAM, line, &mut front.effects);
+}
+
+#[test]
+fn an_oversized_answer_of_a_client_is_an_error_for_the_server_at_once() {
+    let (mut front, key) = calling();
+    for question in [5, 6] {
+        asks(&mut front, key, question, "elicitation/create", None);
+    }
+    front.received();
+    for (question, members) in [(5, r#""result":{"x":"yyy"}"#), (6, r#""error":{"code":1,"message":"yyy"}"#)]
+    {
+        let line = format!(r#"{{"jsonrpc":"2.0","id":"unhang-{question}",{members}}}"#);
+        says_too_much(&mut front, &line);
+        let (of, replied) = reply(&mut front);
+        let error = replied.expect_err("it was not read");
+        assert!(of == question && error.code == -31007, "{line}: {error:?}");
+        assert!(error.message.contains("`elicitation/create` with a message over the limit of"), "{error:?}");
+        assert!(front.received().is_empty(), "the client has answered: {line}");
+    }
+    // What answers no question is refused, and so is a request.
+    for line in
+        [r#"{"jsonrpc":"2.0","id":"unhang-5","result":{}}"#, r#"{"jsonrpc":"2.0","id":7,"method":"ping"}"#]
+    {
+        says_too_much(&mut front, line);
+        assert_eq!(front.received().remove(0)["error"]["code"], -31006, "{line}");
+    }
+    assert!(front.actions().is_empty());
 }
