@@ -15,6 +15,7 @@ use super::{
     session_calls::SessionCall,
     tally::{FrontTally, add_one},
     traces::Traces,
+    unlisted::{with_hint_in_error, with_hint_in_result},
     urls,
 };
 use unhang_core::{
@@ -172,7 +173,10 @@ impl AnswerWriter {
         let (method, client) = (call.awaited.method(), call.revision.era());
         match &answered.outcome {
             Ok(result) => match result_for(client, method, answered, result) {
-                Ok(result) => self.answer_raw(id, call.route, &result, effects),
+                Ok(result) => {
+                    let hinted = call.nearest_hint.as_deref().map(|hint| with_hint_in_result(&result, hint));
+                    self.answer_raw(id, call.route, hinted.as_deref().unwrap_or(&result), effects);
+                }
                 Err(why) => {
                     let happened = format!("`{}` answered `{method}` with {why}", call.awaited.name());
                     let hint = "this is a fault of the server";
@@ -193,7 +197,8 @@ impl AnswerWriter {
                     return self.answer_raw(id, call.route, &result, effects);
                 }
                 let error = error_for(client, method, answered, &own).unwrap_or(Cow::Borrowed(&own));
-                self.send_error(id, call.route, &error, false, effects);
+                let hinted = call.nearest_hint.as_deref().map(|hint| with_hint_in_error(&error, hint));
+                self.send_error(id, call.route, hinted.as_deref().unwrap_or(&error), false, effects);
             }
             Err(Error::Failure(failure)) => {
                 let fault = failure.fault();

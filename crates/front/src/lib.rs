@@ -40,6 +40,7 @@ mod tally;
 mod tasks;
 mod time;
 mod traces;
+mod unlisted;
 mod urls;
 mod window_questions;
 

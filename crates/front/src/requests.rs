@@ -32,6 +32,7 @@ use super::{
     subscriptions::{Filter, SUBSCRIBE, UNSUBSCRIBE, not_listening, resource},
     tasks::TaskAsked,
     time::heartbeat,
+    unlisted,
     urls::{self, Resumption},
 };
 use unhang_core::{
@@ -379,10 +380,13 @@ impl McpSession {
             self.actions.push_back(SessionAction::Log(level));
         }
         let (key, joining) = (self.calls.new_key(), terms.joining);
+        // A window hints at the names that its own client knows.
+        let is_unlisted = request.owner.is_some() && method == "tools/call" && !self.jobs.are_of_windows;
+        let hint = is_unlisted.then(|| unlisted::hint(&about, self.session_catalog.tool_names())).flatten();
         let awaited = Awaited::Server { method, about, token, introduced };
         let mut call = SessionCall::new((key, awaited), (revision, request.route), self.now, terms.limit);
         (call.promotion, call.heartbeat, call.clock) = (terms.promotion, heartbeat, terms.clock);
-        call.server_outlasts_client = terms.asked_limit > terms.limit;
+        (call.server_outlasts_client, call.nearest_hint) = (terms.asked_limit > terms.limit, hint);
         let behind = self.session_catalog.servers().and_then(|known| known.behind(&asked));
         call.server = Some(CalledUpstream { index: asked.server, behind: behind.map(Into::into) });
         self.calls.begin(&request.id, call);

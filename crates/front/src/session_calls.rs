@@ -80,6 +80,8 @@ pub(super) struct SessionCall {
     pub heartbeat: Option<Box<Heartbeat>>,
     /// Whether its client shows views (MCP Apps), if it asks for a list.
     pub shows_views: bool,
+    /// The hint at another tool, if no server lists this one and its server refuses it.
+    pub nearest_hint: Option<Box<str>>,
 }
 
 impl SessionCall {
@@ -106,6 +108,7 @@ impl SessionCall {
             not_promoted: None,
             heartbeat,
             shows_views: false,
+            nearest_hint: None,
         }
     }
 }

@@ -281,6 +281,13 @@ impl SessionCatalog {
         promotion.unwrap_or_default() != Promotion::Off
     }
 
+    /// Returns the names of all tools that clients may see.
+    pub(super) fn tool_names(&self) -> impl Iterator<Item = &str> {
+        let own = self.tools.iter().filter(|tool| tool.listing != ToolListing::Nowhere);
+        let own = own.map(|tool| tool.name.as_str());
+        own.chain(self.servers.iter().flat_map(|known| known.catalog.tool_names()))
+    }
+
     /// Returns the own tool and the arguments of a `tools/call`. Fails with the error for the client if they are not valid.
     pub(super) fn called(
         &self,
@@ -295,10 +302,7 @@ impl SessionCatalog {
             {
                 return Err(error_report);
             }
-            let own = self.tools.iter().filter(|tool| tool.listing != ToolListing::Nowhere);
-            let own = own.map(|tool| tool.name.as_str());
-            let others = self.servers.iter().flat_map(|known| known.catalog.tool_names());
-            return Err(no_such("tool", "tools/list names all tools", &name, own.chain(others)));
+            return Err(no_such("tool", "tools/list names all tools", &name, self.tool_names()));
         }
         let arguments = request.params.and_then(|params| params.member("arguments"));
         let arguments = arguments.filter(|arguments| arguments.get() != "null");

@@ -10,7 +10,8 @@
 //! Without unhang, each list request of a client reaches the server. So a server may change its lists and announce nothing, and many that
 //! declare announcements do so: the official SDK for Python declares them for every server of 2026-07-28. So each list request asks the
 //! server for the one list that the client wants. The same holds for a request about a name that nobody lists. If a server may still have
-//! an item of that name, because it does not answer or rests, the request goes to that server, which knows best.
+//! an item of that name, because it does not answer or rests, the request goes to that server, which knows best. A server may also have
+//! tools that it never lists. So the call of an unlisted tool goes to the server that the name says, and the server decides.
 //!
 //! # Invariants
 //!
@@ -65,29 +66,39 @@ pub(super) async fn refresh_all(
     unknown
 }
 
-/// Returns the owner of an item of this public name that nobody lists, if only one of these servers may have it.
+/// Returns the owner of an item of this public name that nobody lists, if only one server may have it. That is the one server whose names
+/// begin like this, or the one of these `unknown` servers, whose lists nobody knows.
 pub(super) fn unlisted_owner(
     roster: &Roster,
     list: ServerList,
     public_name: &str,
-    servers: &[usize],
+    unknown: &[usize],
 ) -> Option<Owner> {
-    if !matches!(list, ServerList::Tools | ServerList::Prompts) {
-        return None;
-    }
-    let owner = |backend: &Arc<Backend>| {
+    let is_unknown = |backend: &Backend| unknown.contains(&backend.server_index());
+    let begins = |backend: &&Arc<Backend>| {
+        // Servers may have tools that they do not list, and know best which. Nobody hides a prompt.
+        let may_be = match list {
+            ServerList::Tools => true,
+            ServerList::Prompts => is_unknown(backend),
+            _ => false,
+        };
         let beginning = roster.style.beginning(backend.prefix());
-        let name = public_name.strip_prefix(beginning.as_str()).filter(|name| !name.is_empty())?;
-        let is_offered = list != ServerList::Tools || backend.lists.may_offer(name);
-        let owner = Owner { server: backend.server_index(), name: name.to_owned() };
-        is_offered.then_some((beginning.len(), owner))
+        let rest = public_name.strip_prefix(beginning.as_str()).filter(|name| may_be && !name.is_empty());
+        rest.map(|name| (beginning.len(), name))
     };
-    let current = roster.current.iter().filter(|backend| servers.contains(&backend.server_index()));
-    let owners: Vec<(usize, Owner)> = current.filter_map(owner).collect();
-    // The longest beginning says most. Without one, any of the servers may have the item.
-    let longest = owners.iter().map(|(length, _)| *length).max()?;
-    let mut fitting = owners.into_iter().filter(|(length, _)| *length == longest);
-    fitting.next().filter(|_| fitting.next().is_none()).map(|(_, owner)| owner)
+    let fitting = || roster.current.iter().filter_map(|backend| Some((backend, begins(&backend)?)));
+    // The longest beginning says most.
+    let longest = fitting().map(|(_, (length, _))| length).max()?;
+    let meant = || fitting().filter(|(_, (length, _))| *length == longest);
+    let only_unknown = || only(meant().filter(|(backend, _)| is_unknown(backend)));
+    let (backend, (_, name)) = only(meant()).or_else(only_unknown)?;
+    let is_offered = list != ServerList::Tools || backend.lists.may_offer(name);
+    is_offered.then(|| Owner { server: backend.server_index(), name: name.to_owned() })
+}
+
+/// Returns the item, if there is exactly one.
+fn only<T>(mut items: impl Iterator<Item = T>) -> Option<T> {
+    items.next().filter(|_| items.next().is_none())
 }
 
 /// Asks the server for this list, and waits for the outcome as long as a client should. Returns whether its list is surely known.

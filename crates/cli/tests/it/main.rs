@@ -111,5 +111,6 @@ mod terminal;
 mod terminal_escapes;
 mod typed_by_people;
 mod typed_numbers;
+mod unlisted_tools;
 mod unread_files;
 mod zoo_jobs;
