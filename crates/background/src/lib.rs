@@ -27,11 +27,16 @@ mod same_call;
 mod tickets;
 
 use std::{
+    collections::HashMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
-use tokio::{sync::watch, task::JoinSet, time::timeout};
+use tokio::{
+    sync::{mpsc, watch},
+    task::JoinSet,
+    time::timeout,
+};
 use unhang_jobs::{
     engine::{Adoption, CallEnd, Engine, HeldCall, JobStatus},
     id::JobId,
@@ -45,7 +50,7 @@ pub use self::{
     running_call::{CallSource, PendingCall, RunningCall, UpstreamRequest},
     same_call::{CallOrigin, SameCall, SameCalls, ToolOfCaller},
 };
-use unhang_gateway::KnownTask;
+use unhang_gateway::{KnownTask, SideMessage, TaskNews};
 use unhang_tools::{
     job_report::{JobReport, ReportReader, ToolNames},
     service::{CallAnswer, Caller, JobService, JobServiceError, ResultsExtent},
@@ -87,6 +92,8 @@ pub struct Promoted {
 /// The facts about a job that is followed.
 struct FollowedJob {
     who: WhoIsAsked,
+    /// The way to the session of the call, for a question that its server asks by itself; `None` if its client cannot be asked outside calls.
+    session: Option<mpsc::Sender<SideMessage>>,
     is_repeatable: bool,
     same: Option<SameCall>,
 }
@@ -106,6 +113,8 @@ struct PromotedCallsState {
     ending: watch::Sender<Option<CallsEnd>>,
     same: SameCalls,
     inputs: Inputs,
+    /// The news of the calls that are followed now.
+    news: Mutex<HashMap<JobId, TaskNews>>,
 }
 
 /// The reason why all calls end.
@@ -127,6 +136,7 @@ impl PromotedCalls {
             ending: watch::Sender::new(None),
             same: SameCalls::default(),
             inputs: Inputs::default(),
+            news: Mutex::default(),
         };
         Self { shared: Arc::new(shared), names: ToolNames::default() }
     }
@@ -198,13 +208,19 @@ impl PromotedCalls {
         })
     }
 
-    /// Goes on with a call whose client now has the job's id.
-    pub fn keep(&self, promoted: Promoted, running_call: RunningCall, who: WhoIsAsked) {
+    /// Goes on with a call whose client now has the job's id. `session` is the way to that client outside calls, if there is one.
+    pub fn keep(
+        &self,
+        promoted: Promoted,
+        running_call: RunningCall,
+        who: WhoIsAsked,
+        session: Option<mpsc::Sender<SideMessage>>,
+    ) {
         let Promoted { held, is_repeatable, same, .. } = promoted;
         if let Some(same) = same {
             self.shared.same.delivered(same, held.id());
         }
-        self.go_on(held, running_call, FollowedJob { who, is_repeatable, same });
+        self.go_on(held, running_call, FollowedJob { who, session, is_repeatable, same });
     }
 
     fn go_on(&self, held: HeldCall, running_call: RunningCall, kept: FollowedJob) {
@@ -212,7 +228,28 @@ impl PromotedCalls {
         let mut tasks = self.tasks();
         // Tasks that have ended are forgotten.
         while tasks.try_join_next().is_some() {}
-        tasks.spawn(async move { calls.follow(held, running_call, &kept).await });
+        tasks.spawn(async move {
+            let id = held.id();
+            if let Some(news) = running_call.source.news() {
+                calls.news().insert(id, news.clone());
+            }
+            calls.follow(held, running_call, &kept).await;
+            calls.news().remove(&id);
+        });
+    }
+
+    fn news(&self) -> MutexGuard<'_, HashMap<JobId, TaskNews>> {
+        self.shared.news.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Has the task looked at with which a server continues this job, and waits for that. Returns at once if this process looks at no such
+    /// task. Returns whether the looks have ended meanwhile, so that the end of the job follows.
+    pub async fn look(&self, id: JobId) -> bool {
+        let news = self.news().get(&id).cloned();
+        match news {
+            Some(news) => news.look().await,
+            None => false,
+        }
     }
 
     /// Ends and removes the job of a call once it is adopted, since no client was told of the job.

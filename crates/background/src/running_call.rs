@@ -7,7 +7,12 @@ use tokio::{
     sync::{mpsc, oneshot, watch},
     task::JoinSet,
 };
-use unhang_bridge::{Era, Splice, question::is_offered, result, tasks::INPUT_LIMIT};
+use unhang_bridge::{
+    Era, Splice,
+    question::is_offered,
+    result,
+    tasks::{self, INPUT_LIMIT},
+};
 use unhang_jobs::{
     engine::{CallEnd, HeldCall},
     id::JobId,
@@ -109,7 +114,7 @@ impl RunningCall {
     ) -> CallEnd {
         let FollowedJob { who, is_repeatable, .. } = kept;
         let (to, is_repeatable) = ((inputs, who), *is_repeatable);
-        let (mut rounds, mut asked) = (0, JoinSet::new());
+        let (mut rounds, mut asked, mut asked_at_once) = (0, JoinSet::new(), JoinSet::new());
         // News that were known before are new to the job.
         let (news, mut seen_news) = (self.source.news().cloned(), 0);
         let (mut noted, mut fraction) = (None, None);
@@ -130,13 +135,24 @@ impl RunningCall {
                 }
                 Some(aside) = self.way.said.recv() => match aside {
                     SideMessage::Logged(params) => held.log(&logged(&params)),
-                    SideMessage::Asked(question) => {
-                        let mut over = ask(held.id(), to, question);
-                        asked.spawn(async move { over.wait().await });
-                    }
+                    SideMessage::Asked(question) => match &kept.session {
+                        Some(session) if is_about_task(&question) => {
+                            let (id, session) = (held.id(), session.clone());
+                            asked_at_once.spawn(ask_at_once(id, session, question, who.clone()));
+                        }
+                        _ => {
+                            let mut over = ask(held.id(), to, question);
+                            asked.spawn(async move { over.wait().await });
+                        }
+                    },
                     // The news of the task say more, and no client waits for the call.
                     SideMessage::TaskBegun | SideMessage::ElicitationOver(_) => {}
                 },
+                Some(Ok(Some(question))) = asked_at_once.join_next(), if !asked_at_once.is_empty() => {
+                    // The session has ended, and another client may follow the task.
+                    let mut over = ask(held.id(), to, question);
+                    asked.spawn(async move { over.wait().await });
+                }
                 Some(_) = asked.join_next(), if !asked.is_empty() => inputs.forget_withdrawn(held.id()),
                 known = next_news(news.as_ref(), &mut seen_news) => {
                     if let Some(step) = note_task(held, known, kept, &mut noted) {
@@ -247,6 +263,7 @@ fn logged(params: &RawValue) -> String {
 /// is over.
 fn ask(id: JobId, (inputs, who): (&Inputs, &WhoIsAsked), question: OpenServerQuestion) -> QuestionOver {
     let OpenServerQuestion { method, params, is_of_several, reply, over, .. } = question;
+    let params = params.map(unrelated);
     let WhoIsAsked::Followers(capabilities) = who else {
         match is_of_several {
             // Another call of the client may carry it.
@@ -261,6 +278,53 @@ fn ask(id: JobId, (inputs, who): (&Inputs, &WhoIsAsked), question: OpenServerQue
         false => decline(&method, reply),
     }
     over
+}
+
+/// Returns whether a server asks this about its task by itself, and not because somebody waits for the result of the task.
+fn is_about_task(question: &OpenServerQuestion) -> bool {
+    let params = question.params.as_ref().and_then(|params| Json::new(params.get().as_bytes()));
+    params.and_then(tasks::related_to).is_some()
+}
+
+/// Returns the params without the server's name for its task.
+fn unrelated(params: Box<RawValue>) -> Box<RawValue> {
+    let without = Json::new(params.get().as_bytes()).and_then(tasks::unrelated);
+    let without = without.and_then(|without| RawValue::from_string(without.into_owned()).ok());
+    without.unwrap_or(params)
+}
+
+/// Asks the session of the call at once, and names the task as its client knows it, if it knows one. Returns the question if the session
+/// has ended without a reply.
+async fn ask_at_once(
+    id: JobId,
+    session: mpsc::Sender<SideMessage>,
+    mut question: OpenServerQuestion,
+    who: WhoIsAsked,
+) -> Option<OpenServerQuestion> {
+    let params = question.params.clone().map(unrelated);
+    let params = match who {
+        WhoIsAsked::Nobody => params,
+        WhoIsAsked::Followers(_) => {
+            let params = params.as_ref().and_then(|params| Json::new(params.get().as_bytes()));
+            RawValue::from_string(tasks::related(params, id.as_str())).ok()
+        }
+    };
+    let (asked, awaited) = OpenServerQuestion::about_one(question.method.clone(), params);
+    if session.try_send(SideMessage::Asked(asked)).is_err() {
+        return Some(question);
+    }
+    tokio::select! {
+        // Dropping `awaited` withdraws the question from the client.
+        () = question.over.wait() => None,
+        replied = awaited.reply() => match replied {
+            Some(replied) => {
+                // The server may have gone meanwhile.
+                let _gone = question.reply.send(replied);
+                None
+            }
+            None => Some(question),
+        }
+    }
 }
 
 fn decline(method: &str, reply: oneshot::Sender<Replied>) {

@@ -159,7 +159,7 @@ impl PromotedCalls {
             "unhang continues the job, which `{}` keeps as a task",
             call.server
         );
-        let kept = FollowedJob { who: details.who(), is_repeatable, same: details.same() };
+        let kept = FollowedJob { who: details.who(), session: None, is_repeatable, same: details.same() };
         let left_of_it = status.record.timeout().unwrap_or_default().saturating_sub(status.elapsed());
         let (asides, said) = mpsc::channel(ASIDES);
         let news = TaskNews::new();
@@ -269,7 +269,7 @@ mod tests {
         let (id, news) = (promoted.held.id(), TaskNews::new());
         let mut source = Box::new(TaskNewsSource(news.clone()));
         let running_call = RunningCall { params: "{}".into(), way: source.ask("{}".into()), source };
-        calls.keep(promoted, running_call, WhoIsAsked::Followers(r#"{"roots":{}}"#.into()));
+        calls.keep(promoted, running_call, WhoIsAsked::Followers(r#"{"roots":{}}"#.into()), None);
         (id, news)
     }
 

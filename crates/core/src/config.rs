@@ -160,6 +160,8 @@ pub const ERA_PATIENCE: Duration = Duration::from_millis(300);
 /// The time for which a server's question outside calls waits for a session whose client can be asked. Servers ask as soon as they are
 /// greeted, and clients need a moment for their own handshake.
 pub const INBOX_PATIENCE: Duration = Duration::from_secs(5);
+/// How long a request about a task waits for the answer of the server that has the task. Then the last known state has to do.
+pub const TASK_LOOK_PATIENCE: Duration = Duration::from_secs(1);
 /// How long beyond its limit unhang still waits for a request to a server. The part of unhang that knows why there is no answer can then
 /// report it.
 pub const VERDICT_SLACK: Duration = Duration::from_millis(500);

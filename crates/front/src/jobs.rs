@@ -6,6 +6,7 @@ use serde_json::value::RawValue;
 use tokio::{
     sync::mpsc,
     task::{AbortHandle, JoinSet},
+    time::{sleep, timeout},
 };
 use unhang_bridge::tasks;
 use unhang_jobs::{id::JobId, record::JobState};
@@ -16,11 +17,15 @@ use super::{
     tasks::{JobCapabilities, TaskAsked, TaskTold, TasksTold},
 };
 use unhang_background::{EngineService, OpenInput, PromotedCalls};
+use unhang_core::config::TASK_LOOK_PATIENCE;
 use unhang_gateway::{OpenServerQuestion, SideMessage};
 use unhang_tools::{
     job_report::JobReport,
     service::{Caller, JobService, JobServiceError, ResultsExtent},
 };
+
+/// The pause between two looks at the task of a server for a client that waits for the result.
+const LOOK_PAUSE: Duration = Duration::from_millis(500);
 
 /// The channel for questions that are asked beside the answer to this request.
 pub(super) type QuestionSender = (CallKey, mpsc::Sender<(CallKey, SideMessage)>);
@@ -67,7 +72,7 @@ impl SessionJobs {
             }
         }
         let told = match asked {
-            TaskAsked::Get(id) => self.one(id, Duration::ZERO).await.map(one),
+            TaskAsked::Get(id) => self.looked_at(id).await.map(one),
             TaskAsked::Resource(id) => {
                 self.of_extent(id, Duration::ZERO, ResultsExtent::Whole).await.map(one)
             }
@@ -79,6 +84,7 @@ impl SessionJobs {
                 let told = tokio::select! {
                     told = self.one(id, wait) => told,
                     never = self.ask_beside(id, beside) => match never {},
+                    never = self.look_now_and_then(id) => match never {},
                 };
                 told.map(|told| if told.report.status.is_final() { one(told) } else { TasksTold::NotYet })
             }
@@ -88,6 +94,31 @@ impl SessionJobs {
             }
         };
         told.unwrap_or_else(|JobServiceError(why)| TasksTold::Failed(why))
+    }
+
+    /// Returns the state of a task after a look at the task of the server, if the server continues it as one and answers in time.
+    async fn looked_at(&self, id: JobId) -> Result<TaskTold, JobServiceError> {
+        let promoted = self.promoted();
+        let look = async {
+            match &promoted {
+                Some(promoted) => promoted.look(id).await,
+                None => false,
+            }
+        };
+        // A server that does not answer in time delays nobody any longer.
+        let has_ended = timeout(TASK_LOOK_PATIENCE, look).await.unwrap_or_default();
+        let wait = if has_ended { TASK_LOOK_PATIENCE } else { Duration::ZERO };
+        self.one(id, wait).await
+    }
+
+    /// Has the task of the server looked at for a client that waits for the result.
+    async fn look_now_and_then(&self, id: JobId) -> Infallible {
+        loop {
+            if let Some(promoted) = self.promoted() {
+                promoted.look(id).await;
+            }
+            sleep(LOOK_PAUSE).await;
+        }
     }
 
     /// Returns the current state of a task.

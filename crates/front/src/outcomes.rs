@@ -8,7 +8,7 @@
 use std::{sync::Arc, time::Duration};
 
 use serde_json::value::RawValue;
-use unhang_bridge::{Era, Splice};
+use unhang_bridge::{Era, Splice, tasks};
 use unhang_wire::{Id, Json, one_line, text_member};
 
 use super::{
@@ -32,6 +32,12 @@ use unhang_upstream::{
     client::Error,
     question::{ELICITATION_COMPLETE, TASK_BEGUN},
 };
+
+/// The time that making a job of a call may take. A question about the task of its server waits for the job no longer.
+const ADOPTION_PATIENCE: Duration = Duration::from_secs(5);
+
+/// The time that a window may take to make the job of a call. The leader does not hear when the job is there.
+const WINDOW_ADOPTION: Duration = Duration::from_secs(1);
 
 impl McpSession {
     /// Handles the end of a tool call.
@@ -172,6 +178,10 @@ impl McpSession {
         self.now = now;
         let Some(call) = self.calls.by_key_mut(key) else { return };
         if self.jobs.are_of_windows {
+            if !self.client.is_asked_beside {
+                // A question would be the answer to the call, before the window has a job that can be asked.
+                call.becomes_task_until = now + WINDOW_ADOPTION;
+            }
             // The window that asks makes the job, and its client gets the task.
             let line = format!(r#"{{"jsonrpc":"2.0","method":"{TASK_BEGUN}"}}"#);
             let (to, class) = (LineTarget::Beside(call.route.stream), Class::Kept);
@@ -179,6 +189,7 @@ impl McpSession {
         }
         if !self.makes_no_jobs && call.promotion.takes_server_tasks {
             call.promotion.at = Some(now);
+            call.becomes_task_until = now + ADOPTION_PATIENCE;
             self.actions.extend(call.promote_where_due(now, &self.questions));
             self.calls.look_again(key);
         }
@@ -201,11 +212,46 @@ impl McpSession {
             // Another of these calls may carry it.
             return self.actions.push_back(SessionAction::Leave(question));
         }
+        if self.will_be_a_task(about, asked) {
+            // The question comes again, and is about the task then.
+            return self.actions.push_back(SessionAction::Leave(question));
+        }
+        let own = self.without_server_task(about, asked.1);
+        let asked = (asked.0, own.as_deref().or(asked.1));
         if let Err(why) = self.ask_client(about, question, asked, effects) {
             let replied =
                 Err((FaultKind::MethodNotFound.code(), format!("`{}` is declined: {why}", asked.0)).into());
             self.actions.push_back(SessionAction::Reply { question, replied });
         }
+    }
+
+    /// Returns whether this is a question about the task of a server, and a job is being made of the call.
+    fn will_be_a_task(&self, about: QuestionSubject, (_, params): AskedParams<'_>) -> bool {
+        let QuestionSubject::Call(key) = about else { return false };
+        let params = params.and_then(|params| Json::new(params.get().as_bytes()));
+        params.and_then(tasks::related_to).is_some()
+            && !self.makes_no_jobs
+            && self.calls.by_key(key).is_some_and(|call| {
+                self.now < call.becomes_task_until
+                    && call.not_promoted.is_none()
+                    && self.questions.about(call).is_none()
+            })
+    }
+
+    /// Returns the params of a question about a call without the server's name for its task, which the client does not know.
+    fn without_server_task(
+        &self,
+        about: QuestionSubject,
+        params: Option<&RawValue>,
+    ) -> Option<Box<RawValue>> {
+        let QuestionSubject::Call(key) = about else { return None };
+        let call = self.calls.by_key(key).or_else(|| self.parked_calls.call(key))?;
+        // A window translates the name for its own client.
+        if self.jobs.are_of_windows || !matches!(call.awaited, Awaited::Server { .. }) {
+            return None;
+        }
+        let without = tasks::unrelated(Json::new(params?.get().as_bytes())?)?;
+        RawValue::from_string(without.into_owned()).ok()
     }
 
     /// Asks the client on behalf of a server.

@@ -80,6 +80,8 @@ pub(super) struct SessionCall {
     pub heartbeat: Option<Box<Heartbeat>>,
     /// Whether its client shows views (MCP Apps), if it asks for a list.
     pub shows_views: bool,
+    /// Until then, a job is likely being made of the call, because its server continues it as a task.
+    pub becomes_task_until: Duration,
     /// The hint at another tool, if no server lists this one and its server refuses it.
     pub nearest_hint: Option<Box<str>>,
 }
@@ -108,6 +110,7 @@ impl SessionCall {
             not_promoted: None,
             heartbeat,
             shows_views: false,
+            becomes_task_until: Duration::ZERO,
             nearest_hint: None,
         }
     }

@@ -44,6 +44,11 @@ impl SessionInbox {
         }
     }
 
+    /// Returns the way to the client outside calls; `None` while it cannot be told anything so.
+    pub(super) fn way(&self) -> Option<mpsc::Sender<SideMessage>> {
+        (self.has_shaken_hands && self.is_heard).then(|| self.way.clone())
+    }
+
     /// Waits for the next message. Cancel-safe.
     pub(super) async fn next(&mut self) -> Option<SideMessage> {
         self.received.recv().await

@@ -19,7 +19,7 @@ use std::{
 
 use serde_json::{Map, Value, json, value::RawValue};
 use tokio::{
-    sync::Notify,
+    sync::{Notify, mpsc},
     time::{Instant, sleep},
 };
 use unhang_wire::{Json, text_member};
@@ -31,6 +31,7 @@ use super::{
     resource_watches::{ResourceUpdate, Updates},
     session_inboxes::InboxScope,
     status::ServerRecord,
+    task_callers::TaskCallers,
     waiting_requests::WaitingRequests,
 };
 use unhang_core::fault::FaultKind;
@@ -41,6 +42,9 @@ use unhang_upstream::{
 
 /// The pause between a change of a list and the request for it: changes come in crowds, and some servers tell of them without end.
 const CALM: Duration = Duration::from_millis(250);
+
+/// The notifications by which a server says something about a task, in both dialects.
+const TASK_NOTIFICATIONS: [&str; 2] = ["notifications/tasks/status", "notifications/tasks"];
 
 /// The reason why a question outside calls is for nobody.
 const NOBODY_TO_ASK: &str =
@@ -71,6 +75,8 @@ pub(super) struct NotificationListener {
     open_sessions: Arc<OpenSessions>,
     /// The sessions that its messages outside calls can be for.
     inbox_scope: InboxScope,
+    /// The callers of the calls that the server continues as tasks.
+    pub(super) task_callers: TaskCallers,
 }
 
 impl NotificationListener {
@@ -98,6 +104,7 @@ impl NotificationListener {
             record,
             open_sessions,
             inbox_scope,
+            task_callers: TaskCallers::default(),
         }
     }
 
@@ -219,6 +226,11 @@ impl ServerListener for NotificationListener {
                 // If nobody listens, the change is for nobody.
                 let _heard = self.updates.send(ResourceUpdate { server: self.server_index, uri: uri.into() });
             }
+        } else if TASK_NOTIFICATIONS.contains(&method) {
+            let params = params.and_then(|params| Json::new(params.get().as_bytes()));
+            if let Some(task) = params.and_then(|params| text_member(params, "taskId")) {
+                self.task_callers.has_changed(&task);
+            }
         } else if method == ELICITATION_COMPLETE
             && let Some(params) = params
             && let Some(inbox) = self.open_sessions.inboxes.now(self.inbox_scope)
@@ -228,6 +240,14 @@ impl ServerListener for NotificationListener {
         } else {
             tracing::debug!("`{}` says {method}: {}", self.server, params.map_or("", RawValue::get));
         }
+    }
+
+    fn caller_of_task(
+        &self,
+        task: &str,
+    ) -> Pin<Box<dyn Future<Output = Option<mpsc::Sender<SideMessage>>> + Send + 'static>> {
+        let (callers, task) = (self.task_callers.clone(), task.to_owned());
+        Box::pin(async move { callers.find(&task).await })
     }
 
     fn asked(

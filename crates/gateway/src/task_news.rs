@@ -6,13 +6,13 @@
 //! ```
 
 use std::sync::{
-    Arc, Mutex, MutexGuard, PoisonError,
+    Arc, Mutex, MutexGuard, OnceLock, PoisonError,
     atomic::{AtomicBool, AtomicU8, Ordering},
 };
 
 use tokio::sync::Notify;
 
-use super::server_task::ServerTask;
+use super::{server_task::ServerTask, task_looks::TaskLooks};
 use unhang_tools::job_report::CallActivity;
 
 /// A task as it is known while it is awaited.
@@ -41,6 +41,8 @@ struct TaskNewsState {
     is_left: AtomicBool,
     /// [`CallStage`]
     stage: AtomicU8,
+    /// The looks at the task that are wanted, once it has begun here.
+    looks: OnceLock<TaskLooks>,
 }
 
 /// The stage of a call that may become a job.
@@ -92,6 +94,20 @@ impl TaskNews {
     /// Returns what is known of the task now.
     pub fn known(&self) -> Option<KnownTask> {
         self.latest().1.clone()
+    }
+
+    /// Returns the looks at the task. They are wanted from those who have asked for it here.
+    pub(super) fn looks(&self) -> TaskLooks {
+        self.0.looks.get_or_init(TaskLooks::default).clone()
+    }
+
+    /// Has the task looked at now, and waits for that. Returns at once if the call has no task that this process looks at. Returns whether
+    /// the looks have ended meanwhile, so that the outcome of the call follows.
+    pub async fn look(&self) -> bool {
+        match self.0.looks.get() {
+            Some(looks) => looks.look().await,
+            None => false,
+        }
     }
 
     /// Notes how far the call is now.

@@ -12,7 +12,8 @@
 //! - A task whose call nobody waits for any more is cancelled, unless it was left to another process ([`super::task_news`]).
 //! - The gateway declares tasks for no client of 2026-07-28. It declares them for another client only if that client has asked for a task,
 //!   or the server has refused the call without.
-//! - A server is asked no more often than it says, within our own bounds, and no longer than its call may take.
+//! - A server is asked no more often than it says, within our own bounds, and no longer than its call may take. It is asked earlier if it says
+//!   something about the task, or if a client asks for the task; four times a second at most.
 //! - A broken message of a server about a task becomes an error that says so.
 //! - A question is open at the caller only while the task lists it.
 //! - A task that another process goes on with is not cancelled by our end. A task is given up only when its server has been away for
@@ -21,7 +22,10 @@
 use std::{pin::pin, sync::Arc, time::Duration};
 
 use serde_json::{Value, value::RawValue};
-use tokio::{sync::mpsc, time::sleep};
+use tokio::{
+    sync::mpsc,
+    time::{Instant, sleep, sleep_until},
+};
 use unhang_bridge::{
     Era, Splice,
     params::CLIENT_CAPABILITIES,
@@ -36,6 +40,7 @@ use super::{
     lifecycle::StartReason,
     server_task::{ServerTask, server_identity},
     task_fate::TaskFate,
+    task_looks::{LooksTaken, TaskLooks},
     task_news::{KnownTask, TaskNews},
     task_questions::TaskQuestions,
     verdicts,
@@ -50,6 +55,9 @@ use unhang_upstream::{
 const POLL_LEAST: Duration = Duration::from_millis(100);
 const POLL_MOST: Duration = Duration::from_secs(30);
 const POLL_USUAL: Duration = Duration::from_secs(1);
+
+/// The least pause between two looks if somebody wants to know of the task.
+const LOOK_LEAST: Duration = Duration::from_millis(250);
 
 /// The number of looks in a row that may fail before the task is given up, with longer and longer pauses: some eight minutes in all. The
 /// server keeps the task while it cannot be reached.
@@ -234,12 +242,16 @@ impl TaskPoller {
     /// Waits for the outcome of a task. Dropping the future cancels the task, and so does the deadline, unless the task was left.
     pub(super) async fn pursue(self, task: SeenTask, deadline: Deadline) -> Result<Box<RawValue>, Error> {
         self.tell_begun(&task);
+        let looks = self.news.as_ref().map_or_else(TaskLooks::default, TaskNews::looks);
         if let Some(asides) = &self.asides {
             // The caller may wait no more, or have more to read than there is time for.
             let _told = deadline.timeout(asides.send(SideMessage::TaskBegun)).await;
         }
+        let callers = &self.backend.listener.task_callers;
+        // From now on, the server's questions about the task go to the caller, which has heard of the task before.
+        let _known = self.asides.clone().map(|asides| callers.note(&task.id, asides, looks.clone()));
         let mut cancel_on_drop = CancelOnDrop { task: Some(task.id.clone()), poller: self };
-        let outcome = cancel_on_drop.poller.clone().wait(task, deadline).await;
+        let outcome = cancel_on_drop.poller.clone().wait(task, deadline, &looks).await;
         // The server may work on a task that is late, or that it tells of in a broken way.
         let is_given_up = |kind| matches!(kind, FaultKind::Deadline | FaultKind::BadResponse);
         if !matches!(&outcome, Err(Error::Failure(failure)) if is_given_up(failure.kind)) {
@@ -265,7 +277,13 @@ impl TaskPoller {
         Self { backend, ..self }
     }
 
-    async fn wait(&self, mut task: SeenTask, deadline: Deadline) -> Result<Box<RawValue>, Error> {
+    async fn wait(
+        &self,
+        mut task: SeenTask,
+        deadline: Deadline,
+        looks: &TaskLooks,
+    ) -> Result<Box<RawValue>, Error> {
+        let (mut looks, mut last_look) = (looks.take(), Instant::now());
         let mut questions = TaskQuestions::default();
         let (mut failures, mut fate) = (0, TaskFate::new(self.begun_by));
         loop {
@@ -276,11 +294,15 @@ impl TaskPoller {
             }
             tokio::select! {
                 () = sleep(pause) => {}
+                // A server that is away is not asked more often.
+                () = wanted_look(&mut looks, last_look), if failures == 0 => {}
                 Some((key, replied)) = questions.next_reply(), if !questions.are_answered() => {
                     self.reply(&task.id, key, replied).await;
                     continue;
                 }
             }
+            last_look = Instant::now();
+            looks.begin();
             let limit = deadline.remaining().min(self.backend.request_timeout());
             let got = match self.ask(tasks::GET, &tasks::about(&task.id), limit, None).await {
                 Ok(got) => got,
@@ -288,6 +310,7 @@ impl TaskPoller {
                 Err(Error::Failure(failure)) if failures < MOST_FAILURES => {
                     failures += 1;
                     fate.missed(&self.backend, *failure);
+                    looks.end();
                     continue;
                 }
                 Err(Error::Server(error)) if is_task_unknown(&error) => {
@@ -306,7 +329,7 @@ impl TaskPoller {
                 news.doing(task.message.as_deref());
             }
             match (status, payload) {
-                (TaskStatus::Working, _) => {}
+                (TaskStatus::Working, _) => looks.end(),
                 (_, Some(Payload::Result(result))) => {
                     return RawValue::from_string(result).map_err(|error| self.broken(&error.to_string()));
                 }
@@ -318,10 +341,15 @@ impl TaskPoller {
                     if let Some(asides) = &self.asides {
                         questions.put(asides, inputs);
                     }
+                    looks.end();
                 }
                 (TaskStatus::Cancelled, _) => return Err(fate.cancelled(&self.backend, &task)),
                 // In the core dialect, the outcome and the questions of a task come with the answer to another request.
                 (TaskStatus::Completed | TaskStatus::Failed | TaskStatus::InputRequired, None) => {
+                    if status == TaskStatus::InputRequired {
+                        // The result comes when it is there, and nobody looks any more.
+                        drop(looks);
+                    }
                     let result = self.result(&task, deadline).await;
                     return result.map_err(|error| match error {
                         // The wait for the result has the limit of the call, and not that of a request.
@@ -339,6 +367,7 @@ impl TaskPoller {
     /// the task, which is for nobody else.
     async fn result(&self, task: &SeenTask, deadline: Deadline) -> Result<Box<RawValue>, Error> {
         let (theirs, mut said) = mpsc::channel(ASIDES);
+        let _waits = self.backend.listener.task_callers.waits_for_result(&task.id, theirs.clone());
         let about = tasks::about(&task.id);
         let mut answer = pin!(self.ask(tasks::RESULT, &about, deadline.remaining(), Some(theirs)));
         let result = loop {
@@ -409,6 +438,12 @@ impl TaskPoller {
         let hint = "this is a fault of the server";
         verdicts::failure(name, FaultKind::BadResponse, "tools/call", happened, hint).into()
     }
+}
+
+/// Waits until a look at a task is wanted and may be taken so soon after the last one.
+async fn wanted_look(looks: &mut LooksTaken, last_look: Instant) {
+    looks.wanted().await;
+    sleep_until(last_look + LOOK_LEAST).await;
 }
 
 /// Returns the pause after so many failures in a row, for a server that may come up after us.

@@ -348,7 +348,7 @@ impl JobBridge {
     pub(super) fn adopted(&mut self, adopted: Adopted, is_told: bool) {
         let Adopted { call, relay, promoted, who, running_call, calls, .. } = adopted;
         if is_told {
-            return calls.keep(promoted, running_call, who);
+            return calls.keep(promoted, running_call, who, None);
         }
         self.relays.forget(&call, relay);
         drop(running_call);

@@ -3,13 +3,14 @@
 //! Invariants: nothing that a listener does holds up the session with the server.
 
 use std::{
-    future::{Future, pending},
+    future::{Future, pending, ready},
     pin::Pin,
 };
 
 use serde_json::{Map, Value, value::RawValue};
+use tokio::sync::mpsc;
 
-use super::question::{ReplyError, SessionKey};
+use super::question::{ReplyError, SessionKey, SideMessage};
 
 /// The answer to a server's question: a result, or an error.
 pub type ListenerAnswer = Result<Value, ReplyError>;
@@ -45,6 +46,15 @@ pub trait ServerListener: Send + Sync {
 
     /// Notes that the server asks something in the middle of several requests, and nothing says which of them it is about.
     fn asks_in_a_crowd(&self, _method: &str) {}
+
+    /// Finds the caller of the call that the server continues as this task, for a question about the task. The future may wait a moment,
+    /// because the caller may not have read the name of the task yet. It returns `None` if nobody waits for the task.
+    fn caller_of_task(
+        &self,
+        _task: &str,
+    ) -> Pin<Box<dyn Future<Output = Option<mpsc::Sender<SideMessage>>> + Send + 'static>> {
+        Box::pin(ready(None))
+    }
 
     /// Answers a question of the server. If the answer takes longer than `call-timeout`, the server gets an error.
     fn asked(

@@ -27,7 +27,7 @@ use unhang_wire::{Id, Json, Line, compose};
 use self::{
     audience::{AbandonedCalls, Audience},
     outbox::Outbox,
-    upstream_questions::{AnsweredQuestion, UpstreamQuestions},
+    upstream_questions::{AnsweredQuestion, UpstreamQuestions, related_task},
 };
 pub(crate) use self::{outbox::Outgoing, reply_budget::ReplyReservation};
 use super::{
@@ -498,7 +498,14 @@ impl UpstreamSession {
             return self.cannot_be_asked(request, method);
         }
         let (is_stateless, now) = (self.is_stateless(), self.now());
-        let audience = |carrying: &_| self.abandoned.audience(now, &self.request_table, request, carrying);
+        // Only a server with tasks can mean one.
+        let has_tasks = |session: &ServerInfo| session.capabilities.contains_key("tasks");
+        let has_tasks = !is_stateless && self.session.as_deref().is_some_and(has_tasks);
+        let task = if has_tasks { related_task(params.as_deref()) } else { None };
+        let audience = |carrying: &_| match task {
+            Some(task) => Audience::Task(task),
+            None => self.abandoned.audience(now, &self.request_table, request, carrying),
+        };
         self.questions.put((id, method, params), is_stateless, audience, &mut self.out);
     }
 

@@ -78,6 +78,7 @@ mod modern_asked;
 mod named_culprits;
 mod next_steps;
 mod oversized_answers;
+mod own_tasks;
 mod pages;
 mod processes;
 mod progress_lines;

@@ -7,7 +7,8 @@ use unhang_jobs::{
 
 use super::{
     promotion::{BEHIND, CALL, ID, modern, report, told, with_jobs},
-    servers::{ask, raw},
+    questions::{asks, calling, reply},
+    servers::{ask, asked, raw},
     *,
 };
 use crate::tasks::{JobCapabilities, TaskAsked, TaskTold, TasksTold, job_of};
@@ -408,4 +409,30 @@ fn a_missing_job_says_where_all_are_listed() {
         ask(&mut front, 2, "tools/call", CALL);
         assert!(matches!(front.actions()[..], [SessionAction::Ask { .. }]));
     }
+}
+
+#[test]
+fn a_question_about_a_servers_task_waits_for_the_job_that_is_being_made_of_the_call() {
+    let about =
+        raw(r#"{"message":"?","_meta":{"io.modelcontextprotocol/related-task":{"taskId":"theirs"}}}"#);
+    let mut front = with_jobs();
+    ask(&mut front, 1, "tools/call", &modern(r#""name":"srv__now","arguments":{}"#));
+    let (key, _) = asked(&mut front);
+    front.mcp_session.task_begun(front.now, key, &mut front.effects);
+    front.actions();
+    asks(&mut front, key, 5, "elicitation/create", Some(&about));
+    assert_eq!(front.actions(), [SessionAction::Leave(5)], "it comes again");
+    // The job does not come, so the question is about the call.
+    front.mcp_session.not_promoted(key, "no room".to_owned());
+    asks(&mut front, key, 6, "elicitation/create", Some(&about));
+    assert_eq!(reply(&mut front).0, 6, "this client cannot be asked");
+}
+
+#[test]
+fn a_client_that_waits_for_a_call_does_not_hear_the_servers_name_for_its_task() {
+    let (mut front, key) = calling();
+    let about =
+        raw(r#"{"message":"?","_meta":{"io.modelcontextprotocol/related-task":{"taskId":"theirs"}}}"#);
+    asks(&mut front, key, 5, "elicitation/create", Some(&about));
+    assert_eq!(front.received().remove(0)["params"], json!({ "message": "?" }));
 }

@@ -33,6 +33,8 @@ const MOST: usize = 4096;
 /// The audience of a message beside an answer.
 pub(super) enum Audience<'a> {
     Nobody,
+    /// The caller of the call that the server continues as the task of this name.
+    Task(String),
     /// The caller of the request on whose stream the message came.
     Call {
         asides: &'a SideMessageSender,

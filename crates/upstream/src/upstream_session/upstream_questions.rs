@@ -18,9 +18,10 @@ use std::{
 use serde_json::value::RawValue;
 use tokio::{
     task::{AbortHandle, JoinSet},
-    time::{Instant, timeout},
+    time::{Instant, sleep, timeout},
 };
-use unhang_wire::{Id, compose};
+use unhang_bridge::tasks;
+use unhang_wire::{Id, Json, compose};
 
 use super::{
     RequestOrigin,
@@ -34,6 +35,9 @@ use crate::{
     request_table::RequestTable,
 };
 use unhang_core::{fault::FaultKind, limits::Limits, units::in_words};
+
+/// The pause before a question about a task is put again that its caller has left. The call may just become a job.
+const PUT_AGAIN: Duration = Duration::from_millis(100);
 
 /// The answers to a leading window that are remembered. It may ask once more while an answer is on its way.
 const ANSWERED: usize = 64;
@@ -212,10 +216,25 @@ impl UpstreamQuestions {
                     QuestionEnd::Replied(answer.map(|result| result.to_string()))
                 })
             }
+            Audience::Task(ref task) => {
+                let caller = self.listener.caller_of_task(task);
+                let listener = Arc::clone(&self.listener);
+                Box::pin(async move {
+                    QuestionEnd::Replied(match caller.await {
+                        Some(asides) => put_about_task(&asides, question::drawn(), method, params).await,
+                        None => listener.asked(method, params).await.map(|result| result.to_string()),
+                    })
+                })
+            }
             Audience::Call { asides } => {
                 let asides = asides.clone();
                 let named = question::read_window_question_id(id).filter(|_| self.is_of_leader);
                 let (key, is_of_several) = named.unwrap_or_else(|| (question::drawn(), false));
+                if self.is_of_leader && related_task(params.as_deref()).is_some() {
+                    return Box::pin(async move {
+                        QuestionEnd::Replied(put_about_task(&asides, key, method, params).await)
+                    });
+                }
                 Box::pin(async move {
                     let left = question::left_by_caller(&method);
                     let replied = question::put(&asides, key, (method, params), is_of_several).await;
@@ -304,5 +323,31 @@ impl UpstreamQuestions {
     /// Ends all questions without an answer.
     pub(super) fn abort_all(&mut self) {
         self.open.abort_all();
+    }
+}
+
+/// Returns the name of the task that a question with these params is about. Returns `None` if it names no task.
+pub(super) fn related_task(params: Option<&RawValue>) -> Option<String> {
+    let params = Json::new(params?.get().as_bytes())?;
+    tasks::related_to(params).map(Into::into)
+}
+
+/// Puts a question about a task to the caller, which may be making a job of the call meanwhile. So a question that is left is put again, as
+/// long as the caller waits.
+async fn put_about_task(
+    asides: &SideMessageSender,
+    key: u64,
+    method: String,
+    params: Option<Box<RawValue>>,
+) -> Replied {
+    loop {
+        let asked = (method.clone(), params.clone());
+        if let Some(replied) = question::put(asides, key, asked, false).await {
+            return replied;
+        }
+        if asides.is_closed() {
+            return Err(question::left_by_caller(&method).into());
+        }
+        sleep(PUT_AGAIN).await;
     }
 }
