@@ -236,8 +236,8 @@ fn examples(project: &Project) -> Result<(), ChoreFailure> {
     run::run(project.cargo("examples", Duration::from_mins(20)).arguments(arguments))
 }
 
-/// The most that the program may have, in bytes: 14 MiB.
-const LARGEST_PROGRAM: u64 = 14 << 20;
+/// The most that the program may have, in bytes: 15 MiB.
+const LARGEST_PROGRAM: u64 = 15 << 20;
 
 /// Builds what packages ship, and the lab, which judges it.
 fn dist(project: &Project) -> Result<(), ChoreFailure> {
