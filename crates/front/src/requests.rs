@@ -32,7 +32,6 @@ use super::{
     subscriptions::{Filter, SUBSCRIBE, UNSUBSCRIBE, not_listening, resource},
     tasks::TaskAsked,
     time::heartbeat,
-    unlisted,
     urls::{self, Resumption},
 };
 use unhang_core::{
@@ -381,8 +380,8 @@ impl McpSession {
         }
         let (key, joining) = (self.calls.new_key(), terms.joining);
         // A window hints at the names that its own client knows.
-        let is_unlisted = request.owner.is_some() && method == "tools/call" && !self.jobs.are_of_windows;
-        let hint = is_unlisted.then(|| unlisted::hint(&about, self.session_catalog.tool_names())).flatten();
+        let is_unlisted = request.owner.is_some() && !self.jobs.are_of_windows;
+        let hint = is_unlisted.then(|| self.session_catalog.hint(method, &about)).flatten();
         let awaited = Awaited::Server { method, about, token, introduced };
         let mut call = SessionCall::new((key, awaited), (revision, request.route), self.now, terms.limit);
         (call.promotion, call.heartbeat, call.clock) = (terms.promotion, heartbeat, terms.clock);

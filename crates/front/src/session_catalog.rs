@@ -25,6 +25,7 @@ use super::{
     promotion::PromotionReply,
     session_calls::SessionCall,
     tasks::JobCapabilities,
+    unlisted,
 };
 use unhang_core::{
     config::LIST_LIFE, fault::FaultKind, list::SKILLS, promotion::Promotion, refusal::ErrorReport,
@@ -286,6 +287,18 @@ impl SessionCatalog {
         let own = self.tools.iter().filter(|tool| tool.listing != ToolListing::Nowhere);
         let own = own.map(|tool| tool.name.as_str());
         own.chain(self.servers.iter().flat_map(|known| known.catalog.tool_names()))
+    }
+
+    /// Makes the hint at a listed name for a request about an unlisted tool or prompt.
+    pub(super) fn hint(&self, method: &str, unlisted_name: &str) -> Option<Box<str>> {
+        match method {
+            "tools/call" => unlisted::hint(unlisted_name, self.tool_names()),
+            "prompts/get" => {
+                let prompt_names = self.servers.iter().flat_map(|known| known.catalog.prompt_names());
+                unlisted::hint(unlisted_name, prompt_names)
+            }
+            _ => None,
+        }
     }
 
     /// Returns the own tool and the arguments of a `tools/call`. Fails with the error for the client if they are not valid.

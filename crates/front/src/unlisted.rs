@@ -1,4 +1,4 @@
-//! Calls of tools that no server lists, and that a server decides about: the hint at a tool of a similar name.
+//! Requests about tools and prompts that no server lists, and that a server decides about: the hint at a similar name.
 //!
 //! Invariant: the server's answer stays as it is, and the hint comes behind it.
 
@@ -11,7 +11,7 @@ use unhang_wire::{Json, text_member};
 
 use super::client_request::MOST_ECHOED;
 
-/// Makes the hint for the call of a tool of this name, if a tool of a similar name is known.
+/// Makes the hint for a request about an unlisted name, if one of the `known` names is similar.
 pub(super) fn hint<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<Box<str>> {
     let meant = nearest(name, known)?;
     Some(format!("no server lists `{}`; did you mean `{meant}`?", shortened(name, MOST_ECHOED)).into())

@@ -11,7 +11,7 @@
 //! declare announcements do so: the official SDK for Python declares them for every server of 2026-07-28. So each list request asks the
 //! server for the one list that the client wants. The same holds for a request about a name that nobody lists. If a server may still have
 //! an item of that name, because it does not answer or rests, the request goes to that server, which knows best. A server may also have
-//! tools that it never lists. So the call of an unlisted tool goes to the server that the name says, and the server decides.
+//! tools and prompts that it never lists. So a request about an unlisted one goes to the server that the name says, and the server decides.
 //!
 //! # Invariants
 //!
@@ -76,12 +76,8 @@ pub(super) fn unlisted_owner(
 ) -> Option<Owner> {
     let is_unknown = |backend: &Backend| unknown.contains(&backend.server_index());
     let begins = |backend: &&Arc<Backend>| {
-        // Servers may have tools that they do not list, and know best which. Nobody hides a prompt.
-        let may_be = match list {
-            ServerList::Tools => true,
-            ServerList::Prompts => is_unknown(backend),
-            _ => false,
-        };
+        // Servers may have tools and prompts that they do not list, and know best which.
+        let may_be = matches!(list, ServerList::Tools | ServerList::Prompts);
         let beginning = roster.style.beginning(backend.prefix());
         let rest = public_name.strip_prefix(beginning.as_str()).filter(|name| may_be && !name.is_empty());
         rest.map(|name| (beginning.len(), name))

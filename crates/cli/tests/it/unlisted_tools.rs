@@ -1,4 +1,4 @@
-//! Tools that a server has and never lists: the server decides about their calls, as it does without unhang.
+//! Tools and prompts that a server has and never lists: the server decides about requests for them, as it does without unhang.
 
 use std::fs;
 
@@ -9,7 +9,7 @@ use crate::{
     harness::{Client, Sandbox},
 };
 
-/// A server of 2025-11-25 that lists one tool, has others besides, and refuses each unknown one in the way that its argument says.
+/// A server of 2025-11-25 that lists one tool and one prompt, has others besides, and refuses each unknown one in the way that its argument says.
 const SERVER: &str = r#"
 answer() { printf '{"jsonrpc":"2.0","id":%s,"result":%s}\n' "$id" "$1"; }
 refuse() { printf '{"jsonrpc":"2.0","id":%s,"error":{"code":%s,"message":"%s"}}\n' "$id" "$1" "$2"; }
@@ -17,8 +17,12 @@ while IFS= read -r line; do
   printf '%s\n' "$line" >> "$2"
   id=$(printf '%s' "$line" | sed -n 's/.*"id":\([0-9]*\),"method".*/\1/p')
   case $line in
-    *'"initialize"'*) answer '{"protocolVersion":"2025-11-25","capabilities":{"tools":{}},"serverInfo":{"name":"s","version":"1"}}' ;;
+    *'"initialize"'*) answer '{"protocolVersion":"2025-11-25","capabilities":{"tools":{},"prompts":{},"completions":{}},"serverInfo":{"name":"s","version":"1"}}' ;;
     *'"tools/list"'*) answer '{"tools":[{"name":"shown","inputSchema":{"type":"object"}}]}' ;;
+    *'"prompts/list"'*) answer '{"prompts":[{"name":"greet"}]}' ;;
+    *'"prompts/get"'*'"name":"secret"'*) answer '{"messages":[],"description":"mine"}' ;;
+    *'"completion/complete"'*'"name":"secret"'*) answer '{"completion":{"values":["a"]}}' ;;
+    *'"prompts/get"'*|*'"completion/complete"'*) refuse -32602 'Unknown prompt' ;;
     *'"name":"shown"'*|*'"name":"hidden"'*|*'"name":"denied"'*) answer '{"content":[{"type":"text","text":"done"}]}' ;;
     *'"tools/call"'*)
       if [ "$1" = error ]; then refuse -32602 'Unknown tool'
@@ -95,4 +99,32 @@ fn a_name_that_two_servers_could_mean_is_for_neither() {
         );
     }
     finish_windows(both, &sandbox);
+}
+
+#[test]
+fn the_server_that_a_name_says_decides_about_a_prompt_that_it_does_not_list() {
+    for prefix in ["srv", ""] {
+        let sandbox = Sandbox::with_jobs();
+        let one = configured(&sandbox, "srv", prefix, "error");
+        let mut both = windows(&sandbox, &[one, configured(&sandbox, "other", "other", "error")]);
+        let named =
+            |prompt: &str| if prefix.is_empty() { prompt.to_owned() } else { format!("{prefix}__{prompt}") };
+        for client in &mut both {
+            let get = |client: &mut Client, name: String| {
+                let id = client.request("prompts/get", json!({ "name": name }));
+                client.answer(id)
+            };
+            let answer = get(client, named("secret"));
+            assert_eq!(answer["result"]["description"], "mine", "{answer}");
+            let reference = json!({ "type": "ref/prompt", "name": named("secret") });
+            let argument = json!({ "name": "a", "value": "" });
+            let id = client.request("completion/complete", json!({ "ref": reference, "argument": argument }));
+            let answer = client.answer(id);
+            assert_eq!(answer["result"]["completion"]["values"], json!(["a"]), "{answer}");
+            let hint = format!("no server lists `{}`; did you mean `{}`?", named("gret"), named("greet"));
+            let error = get(client, named("gret"))["error"].clone();
+            assert_eq!(error, json!({ "code": -32602, "message": format!("Unknown prompt ({hint})") }));
+        }
+        finish_windows(both, &sandbox);
+    }
 }
