@@ -4,7 +4,7 @@
 
 use tokio::sync::mpsc;
 
-use unhang_gateway::{Servers, SideMessage};
+use unhang_gateway::{Servers, SessionKey, SideMessage};
 
 /// The most messages on their way to the session, which takes them at once.
 const MESSAGES: usize = 64;
@@ -13,19 +13,20 @@ const MESSAGES: usize = 64;
 pub(super) struct SessionInbox {
     way: mpsc::Sender<SideMessage>,
     received: mpsc::Receiver<SideMessage>,
+    /// The key of the session's calls.
+    key: SessionKey,
     has_shaken_hands: bool,
     /// The client has opened the stream of its session.
     is_heard: bool,
 }
 
-impl Default for SessionInbox {
-    fn default() -> Self {
-        let (way, received) = mpsc::channel(MESSAGES);
-        Self { way, received, has_shaken_hands: false, is_heard: false }
-    }
-}
-
 impl SessionInbox {
+    /// Makes the inbox of a session whose calls have this key.
+    pub(super) fn of(key: SessionKey) -> Self {
+        let (way, received) = mpsc::channel(MESSAGES);
+        Self { way, received, key, has_shaken_hands: false, is_heard: false }
+    }
+
     /// Notes that the client has ended its handshake.
     pub(super) fn has_shaken_hands(&mut self, servers: Option<&Servers>) {
         self.has_shaken_hands = true;
@@ -40,7 +41,7 @@ impl SessionInbox {
 
     fn open(&self, servers: Option<&Servers>) {
         if let Some(servers) = servers.filter(|_| self.has_shaken_hands && self.is_heard) {
-            servers.client_hears(self.way.clone());
+            servers.client_hears(self.way.clone(), self.key);
         }
     }
 

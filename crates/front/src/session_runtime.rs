@@ -176,7 +176,7 @@ impl SessionRuntime {
             stateless_caller: None,
             tally: Arc::clone(&context.tally),
             known,
-            inbox: SessionInbox::default(),
+            inbox: SessionInbox::of(session),
             _open_window: windows.map(Servers::window_comes),
             watches: SessionWatches::default(),
             tell,

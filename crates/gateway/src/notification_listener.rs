@@ -257,22 +257,41 @@ impl ServerListener for NotificationListener {
     ) -> Pin<Box<dyn Future<Output = ListenerAnswer> + Send + 'static>> {
         let (open_sessions, inbox_scope) = (Arc::clone(&self.open_sessions), self.inbox_scope);
         Box::pin(async move {
-            let declined = |why| {
-                ReplyError::from((FaultKind::MethodNotFound.code(), format!("`{method}` is declined: {why}")))
-            };
-            let Some(inbox) = open_sessions.inboxes.until_open(inbox_scope).await else {
-                return Err(declined(NOBODY_TO_ASK));
-            };
-            let (question, awaited) = OpenServerQuestion::about_one(method.clone(), params);
-            // A session that has ended drops the question.
-            let _left = inbox.send(SideMessage::Asked(question)).await;
-            let replied =
-                awaited.reply().await.ok_or_else(|| declined("the session of the client has ended"))?;
-            serde_json::from_str(&replied?).map_err(|_| {
-                (FaultKind::Cancelled.code(), "the answer of the client is not JSON".to_owned()).into()
-            })
+            match open_sessions.inboxes.until_open(inbox_scope).await {
+                Some(inbox) => asked_outside_calls(inbox, method, params).await,
+                None => Err(declined(&method, NOBODY_TO_ASK)),
+            }
         })
     }
+
+    fn asked_after_calls_of(
+        &self,
+        session: SessionKey,
+        method: &str,
+        params: Option<&RawValue>,
+    ) -> Option<Pin<Box<dyn Future<Output = ListenerAnswer> + Send + 'static>>> {
+        let inbox = self.open_sessions.inboxes.now_of(self.inbox_scope, session)?;
+        Some(Box::pin(asked_outside_calls(inbox, method.to_owned(), params.map(RawValue::to_owned))))
+    }
+}
+
+/// Puts a question into the inbox of a session, and waits for the answer.
+async fn asked_outside_calls(
+    inbox: mpsc::Sender<SideMessage>,
+    method: String,
+    params: Option<Box<RawValue>>,
+) -> ListenerAnswer {
+    let (question, awaited) = OpenServerQuestion::about_one(method.clone(), params);
+    // A session that has ended drops the question.
+    let _left = inbox.send(SideMessage::Asked(question)).await;
+    let ended = || declined(&method, "the session of the client has ended");
+    let replied = awaited.reply().await.ok_or_else(ended)?;
+    serde_json::from_str(&replied?)
+        .map_err(|_| (FaultKind::Cancelled.code(), "the answer of the client is not JSON".to_owned()).into())
+}
+
+fn declined(method: &str, why: &str) -> ReplyError {
+    (FaultKind::MethodNotFound.code(), format!("`{method}` is declined: {why}")).into()
 }
 
 #[cfg(test)]

@@ -3,7 +3,8 @@
 //! Theory of operation. Nothing in such a message says whom it is for. The instance of a session speaks to that session. A shared server
 //! speaks to the only open session. A client of 2026-07-28 has no inbox, since that revision has no requests to clients. The requests of
 //! windows count as a session too: behind them are other clients. Servers ask as soon as they are greeted, which may be before the client
-//! has ended its own handshake. So a question waits a moment for that.
+//! has ended its own handshake. So a question waits a moment for that. A question may also be about a call that a session has cancelled and
+//! that the server has not answered. Such a question is for that session alone, which the key of its calls tells from every other.
 //!
 //! Invariants
 //!
@@ -18,7 +19,7 @@ use tokio::{
 };
 use unhang_bridge::Era;
 
-use super::open_sessions::OpenSessions;
+use super::{SessionKey, open_sessions::OpenSessions};
 use unhang_core::config::INBOX_PATIENCE;
 use unhang_upstream::question::SideMessage;
 
@@ -48,8 +49,8 @@ struct OpenInboxes {
 enum InboxPhase {
     /// Not before it has ended its handshake, and listens.
     Shaking,
-    /// It can, by this way.
-    Open(mpsc::Sender<SideMessage>),
+    /// It can, by this way. Calls of the session have this key.
+    Open(mpsc::Sender<SideMessage>, SessionKey),
     /// It never can.
     Absent,
 }
@@ -67,11 +68,11 @@ impl SessionInboxes {
         self.0.send_modify(|open| drop(open.by_session.insert(session, phase)));
     }
 
-    /// Opens the inbox of a session, unless its client can be told nothing.
-    pub(super) fn open(&self, session: u64, way: mpsc::Sender<SideMessage>) {
+    /// Opens the inbox of a session whose calls have this key, unless its client can be told nothing.
+    pub(super) fn open(&self, session: u64, way: mpsc::Sender<SideMessage>, key: SessionKey) {
         self.0.send_modify(|open| {
             if let Some(phase @ InboxPhase::Shaking) = open.by_session.get_mut(&session) {
-                *phase = InboxPhase::Open(way);
+                *phase = InboxPhase::Open(way, key);
             }
         });
     }
@@ -95,6 +96,14 @@ impl SessionInboxes {
     /// Returns the way to the session that a message is for, if it can be told now.
     pub(super) fn now(&self, scope: InboxScope) -> Option<mpsc::Sender<SideMessage>> {
         self.0.borrow().of(scope).way()
+    }
+
+    /// Returns the way to the session whose calls have this key, if the message can be for that session alone.
+    pub(super) fn now_of(&self, scope: InboxScope, session: SessionKey) -> Option<mpsc::Sender<SideMessage>> {
+        match self.0.borrow().of(scope) {
+            InboxPhase::Open(way, key) if key == session => Some(way),
+            _ => None,
+        }
     }
 
     /// Returns the way to the session that a message is for. Waits for the end of its handshake, but for [`INBOX_PATIENCE`] at most.
@@ -124,7 +133,7 @@ impl OpenInboxes {
 impl InboxPhase {
     fn way(self) -> Option<mpsc::Sender<SideMessage>> {
         match self {
-            Self::Open(way) => Some(way),
+            Self::Open(way, _) => Some(way),
             Self::Shaking | Self::Absent => None,
         }
     }
@@ -152,20 +161,23 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_message_outside_calls_is_for_the_one_session_that_it_can_be_for() {
         let sessions = Arc::new(OpenSessions::default());
-        let (way, _inbox) = mpsc::channel(1);
+        let ((way, _inbox), key) = (mpsc::channel(1), SessionKey::drawn());
         let begun = Instant::now();
         assert!(sessions.inboxes.until_open(InboxScope::OnlySession).await.is_none(), "nobody is there");
         assert_eq!(begun.elapsed(), INBOX_PATIENCE);
         let _one = sessions.enter(Era::Legacy, 1);
         assert_eq!(found(&sessions), [false, false], "its handshake has not ended");
         let waits = async {
-            tokio::join!(sessions.inboxes.until_open(OWN), async { sessions.inboxes.open(1, way.clone()) }).0
+            tokio::join!(sessions.inboxes.until_open(OWN), async {
+                sessions.inboxes.open(1, way.clone(), key)
+            })
+            .0
         };
         assert!(waits.await.is_some());
         assert_eq!(found(&sessions), [true, true]);
         for era in [Era::Legacy, Era::Modern] {
             let _other = sessions.enter(era, 2);
-            sessions.inboxes.open(2, way.clone());
+            sessions.inboxes.open(2, way.clone(), SessionKey::drawn());
             assert_eq!((found(&sessions), sessions.inboxes.is_only(1)), ([true, false], false), "{era:?}");
         }
         sessions.inboxes.window_comes();
@@ -175,11 +187,28 @@ mod tests {
         assert_eq!((found(&sessions), sessions.inboxes.is_only(1)), ([true, true], true));
     }
 
+    #[test]
+    fn a_message_that_may_be_about_a_call_of_one_session_is_for_no_other() {
+        let sessions = Arc::new(OpenSessions::default());
+        let [one, other] = [SessionKey::drawn(), SessionKey::drawn()];
+        let found = |scope| [one, other].map(|key| sessions.inboxes.now_of(scope, key).is_some());
+        let _one = sessions.enter(Era::Legacy, 1);
+        assert_eq!(found(InboxScope::OnlySession), [false, false], "its handshake has not ended");
+        sessions.inboxes.open(1, mpsc::channel(1).0, one);
+        assert_eq!((found(InboxScope::OnlySession), found(OWN)), ([true, false], [true, false]));
+        let second = sessions.enter(Era::Legacy, 2);
+        sessions.inboxes.open(2, mpsc::channel(1).0, other);
+        assert_eq!((found(InboxScope::OnlySession), found(OWN)), ([false, false], [true, false]));
+        drop(second);
+        sessions.inboxes.window_comes();
+        assert_eq!(found(InboxScope::OnlySession), [false, false], "a window is another client");
+    }
+
     #[tokio::test]
     async fn a_client_that_knows_no_requests_to_clients_has_no_inbox() {
         let sessions = Arc::new(OpenSessions::default());
         let _one = sessions.enter(Era::Modern, 1);
-        sessions.inboxes.open(1, mpsc::channel(1).0);
+        sessions.inboxes.open(1, mpsc::channel(1).0, SessionKey::drawn());
         assert_eq!(found(&sessions), [false, false]);
         assert!(sessions.inboxes.until_open(InboxScope::OnlySession).await.is_none(), "without a wait");
     }

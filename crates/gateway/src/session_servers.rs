@@ -184,9 +184,10 @@ impl Servers {
     }
 
     /// Notes that the session's client has ended its handshake and listens: what servers say outside calls goes this way from now on.
-    pub fn client_hears(&self, way: mpsc::Sender<SideMessage>) {
+    /// The calls of the session have this key.
+    pub fn client_hears(&self, way: mpsc::Sender<SideMessage>, key: SessionKey) {
         if let Some(session_servers) = &self.session_servers {
-            self.core.open_sessions.inboxes.open(session_servers.number, way);
+            self.core.open_sessions.inboxes.open(session_servers.number, way, key);
         }
     }
 

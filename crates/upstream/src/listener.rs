@@ -56,6 +56,17 @@ pub trait ServerListener: Send + Sync {
         Box::pin(ready(None))
     }
 
+    /// Answers a question that the server asks while no call runs, and that may be about a call that this session has abandoned. Returns
+    /// `None` if the question may be for somebody else. The server then gets an error.
+    fn asked_after_calls_of(
+        &self,
+        _session: SessionKey,
+        _method: &str,
+        _params: Option<&RawValue>,
+    ) -> Option<Pin<Box<dyn Future<Output = ListenerAnswer> + Send + 'static>>> {
+        None
+    }
+
     /// Answers a question of the server. If the answer takes longer than `call-timeout`, the server gets an error.
     fn asked(
         &self,

@@ -1,7 +1,7 @@
 //! `unhang serve` in front of a server that speaks to its client outside calls: it asks for roots, and tells of the end of a visit.
 
 use std::{
-    panic,
+    fs, panic,
     thread::{self, JoinHandle},
 };
 
@@ -52,6 +52,37 @@ fn a_server_that_asks_for_roots_outside_calls_has_those_of_the_only_client_and_h
         [&answers[0]["result"], &answers[1]["result"]],
         [&roots("file:///one"), &roots("file:///two")]
     );
+    finish(client, &sandbox);
+}
+
+/// A server of 2025-11-25 that never answers a call, and asks for roots when the call is cancelled.
+const ASKS_AFTER_CANCEL: &str = r#"
+answer() { printf '{"jsonrpc":"2.0","id":%s,"result":%s}\n' "$id" "$1"; }
+while IFS= read -r line; do
+  printf '%s\n' "$line" >> "$1"
+  id=$(printf '%s' "$line" | sed -n 's/.*"id":\([0-9]*\),"method".*/\1/p')
+  case $line in
+    *'"initialize"'*) answer '{"protocolVersion":"2025-11-25","capabilities":{"tools":{}},"serverInfo":{"name":"s","version":"1"}}' ;;
+    *'"tools/list"'*) answer '{"tools":[{"name":"slow","inputSchema":{"type":"object"}}]}' ;;
+    *'"notifications/cancelled"'*) printf '{"jsonrpc":"2.0","id":"q","method":"roots/list"}\n' ;;
+  esac
+done
+"#;
+
+#[test]
+fn a_server_that_never_answers_a_cancelled_call_can_still_ask_the_only_client() {
+    let sandbox = Sandbox::with_jobs();
+    let [path, heard] = ["server.sh", "heard"].map(|name| sandbox.path().join(name));
+    fs::write(&path, ASKS_AFTER_CANCEL).expect("a file");
+    let config = format!("[servers.srv]\ncommand = \"sh\"\nargs = [{path:?}, {heard:?}]\n");
+    let mut client = gateway(&sandbox, &[config]);
+    let has_heard = |text: &str| fs::read_to_string(&heard).is_ok_and(|heard| heard.contains(text));
+    let id = client.call("srv__slow", json!({}));
+    wait_until("the server has the call", PATIENCE, || has_heard("tools/call"));
+    client.notify("notifications/cancelled", json!({ "requestId": id }));
+    wait_until("the server has heard that nobody waits", PATIENCE, || has_heard("notifications/cancelled"));
+    give_roots(&mut client, "file:///left");
+    wait_until("the server has the roots", PATIENCE, || has_heard("file:///left"));
     finish(client, &sandbox);
 }
 

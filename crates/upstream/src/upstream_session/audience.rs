@@ -10,6 +10,8 @@
 //! Invariants
 //!
 //! - A message that may be about calls of several sessions is for none of them.
+//! - While no call runs, a question may be about an abandoned call or about none. If all abandoned calls are of one session, the question is
+//!   for that session or for nobody, which the listener decides.
 //! - A call that its caller has given up counts until the server has answered it, for the server may still be working on it. It counts no
 //!   longer than a call may take at all (`job-timeout`), because servers need not answer a withdrawn call.
 //! - The memory for such calls is bounded. If there are too many, nobody hears anything until the last of them cannot run any more.
@@ -50,6 +52,8 @@ pub(super) enum Audience<'a> {
         /// The session, if any of its calls can carry the message.
         session: Option<SessionKey>,
     },
+    /// No call runs, and this session alone has abandoned calls that count.
+    AfterCallsOf(SessionKey),
     Several,
 }
 
@@ -94,7 +98,7 @@ impl AbandonedCalls {
         }
         let listening = || calls.calls().filter_map(ListeningCall::of);
         let Some(newest) = listening().map(|call| call.number).max() else {
-            return if self.is_empty(now) { Audience::Nobody } else { Audience::Several };
+            return self.audience_without_calls(now);
         };
         let Some(chosen) = listening().max_by_key(|call| call.preference(carrying)) else {
             return Audience::Nobody;
@@ -113,6 +117,19 @@ impl AbandonedCalls {
                 Audience::One { asides, is_of_several, number, newest, session }
             }
             false => Audience::Several,
+        }
+    }
+
+    /// Finds the audience while no call runs whose caller hears anything.
+    fn audience_without_calls(&self, now: Duration) -> Audience<'static> {
+        let mut counting = self.calls.values().filter(|(_, until)| *until > now).map(|(whose, _)| *whose);
+        match counting.next() {
+            _ if self.crowded_until > now => Audience::Several,
+            None => Audience::Nobody,
+            Some(Some(session)) if counting.all(|whose| whose == Some(session)) => {
+                Audience::AfterCallsOf(session)
+            }
+            Some(_) => Audience::Several,
         }
     }
 
@@ -212,9 +229,17 @@ mod tests {
         abandoned.add(at(0), &Id::Integer(7), Some(one), at(10));
         abandoned.add(at(0), &Id::Integer(8), Some(other), at(20));
         assert!(!abandoned.are_all_of(at(1), one) && !abandoned.is_empty(at(1)));
+        assert!(matches!(abandoned.audience_without_calls(at(1)), Audience::Several));
         abandoned.answered(&Id::Text("8".into()));
         assert!(abandoned.are_all_of(at(1), one) && !abandoned.are_all_of(at(1), other));
+        assert!(matches!(abandoned.audience_without_calls(at(1)), Audience::AfterCallsOf(of) if of == one));
         assert!(abandoned.is_empty(at(10)), "it cannot run any more");
+        assert!(matches!(abandoned.audience_without_calls(at(10)), Audience::Nobody));
+        abandoned.add(at(0), &Id::Integer(9), None, at(30));
+        assert!(
+            matches!(abandoned.audience_without_calls(at(11)), Audience::Several),
+            "whose it is is unknown"
+        );
     }
 
     #[test]
@@ -226,5 +251,6 @@ mod tests {
         }
         assert_eq!(abandoned.calls.len(), MOST);
         assert!(!abandoned.are_all_of(at(9), one) && abandoned.are_all_of(at(10), one));
+        assert!(matches!(abandoned.audience_without_calls(at(9)), Audience::Several));
     }
 }

@@ -30,7 +30,7 @@ use super::{
     reply_budget::{ReplyBudget, ReplyReservation},
 };
 use crate::{
-    listener::ServerListener,
+    listener::{ListenerAnswer, ServerListener},
     question::{self, Replied, ReplyError, SessionKey, SideMessageSender},
     request_table::RequestTable,
 };
@@ -209,12 +209,12 @@ impl UpstreamQuestions {
     fn ask(&self, id: &Id, method: &str, params: Option<Box<RawValue>>, audience: &Audience<'_>) -> Ending {
         let method = method.to_owned();
         match *audience {
-            Audience::Nobody => {
-                let answer = self.listener.asked(method, params);
-                Box::pin(async move {
-                    let answer = answer.await;
-                    QuestionEnd::Replied(answer.map(|result| result.to_string()))
-                })
+            Audience::Nobody => answered_by_listener(self.listener.asked(method, params)),
+            Audience::AfterCallsOf(session) => {
+                match self.listener.asked_after_calls_of(session, &method, params.as_deref()) {
+                    Some(answer) => answered_by_listener(answer),
+                    None => self.decline_of_several(&method),
+                }
             }
             Audience::Task(ref task) => {
                 let caller = self.listener.caller_of_task(task);
@@ -256,14 +256,17 @@ impl UpstreamQuestions {
                 };
                 Box::pin(question.put(asides.clone()))
             }
-            Audience::Several => {
-                self.listener.asks_in_a_crowd(&method);
-                let why = "it does not say which of several calls it is about, and a cancelled call counts \
-                    until the server answers it; ask again during a call that runs alone";
-                let declined = (FaultKind::MethodNotFound.code(), format!("`{method}` is declined: {why}"));
-                Box::pin(ready(QuestionEnd::Replied(Err(declined.into()))))
-            }
+            Audience::Several => self.decline_of_several(&method),
         }
+    }
+
+    /// Declines a question that may be about calls of several sessions.
+    fn decline_of_several(&self, method: &str) -> Ending {
+        self.listener.asks_in_a_crowd(method);
+        let why = "it does not say which of several calls it is about, and a cancelled call counts until the \
+            server answers it; ask again during a call that runs alone";
+        let declined = (FaultKind::MethodNotFound.code(), format!("`{method}` is declined: {why}"));
+        Box::pin(ready(QuestionEnd::Replied(Err(declined.into()))))
     }
 
     /// Sends an answer that has come, or puts a question that was left beside another of these calls. For `None`, forgets the tasks that
@@ -324,6 +327,11 @@ impl UpstreamQuestions {
     pub(super) fn abort_all(&mut self) {
         self.open.abort_all();
     }
+}
+
+/// Waits for the answer of the listener.
+fn answered_by_listener(answer: impl Future<Output = ListenerAnswer> + Send + 'static) -> Ending {
+    Box::pin(async move { QuestionEnd::Replied(answer.await.map(|result| result.to_string())) })
 }
 
 /// Returns the name of the task that a question with these params is about. Returns `None` if it names no task.
