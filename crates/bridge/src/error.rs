@@ -34,12 +34,22 @@ pub enum ModernError<'a> {
     InputRequired(&'a str),
 }
 
+/// Returns the code with which a legacy client knows a code that the revision 2026-07-28 added; `None` for every other code.
+#[must_use]
+pub fn legacy_code(code: i64) -> Option<i64> {
+    match code {
+        HEADER_MISMATCH | UNSUPPORTED_VERSION => Some(INVALID_REQUEST),
+        MISSING_CAPABILITY => Some(INVALID_PARAMS),
+        _ => None,
+    }
+}
+
 /// Translates the error of a modern server for a legacy client. Returns `None` if `error` is not an error object.
 #[must_use]
 pub fn to_legacy<'a>(method: &str, error: Json<'a>) -> Option<Cow<'a, str>> {
-    let known = match code(error)? {
-        HEADER_MISMATCH | UNSUPPORTED_VERSION => Some(INVALID_REQUEST),
-        MISSING_CAPABILITY => Some(INVALID_PARAMS),
+    let code = code(error)?;
+    let known = match code {
+        _ if legacy_code(code).is_some() => legacy_code(code),
         // The code has other uses: only the error about a resource carries a URI.
         INVALID_PARAMS if method == "resources/read" && uri(error).is_some() => Some(RESOURCE_NOT_FOUND),
         _ => None,

@@ -24,7 +24,7 @@ use super::{
     owners,
     task_news::{CallStage, TaskNews},
     tasks::TaskPoller,
-    verdicts,
+    verdicts, window_errors,
 };
 use unhang_upstream::{
     client::{CallOptions, Client, Error, RequestSignature, ServerInfo},
@@ -62,8 +62,12 @@ pub(super) async fn dispatch(
         era: request.client,
         server_info: None,
     };
-    let outcome = dispatch.run(progress).await;
-    let Dispatch { era, server_info, .. } = dispatch;
+    let mut outcome = dispatch.run(progress).await;
+    let Dispatch { backend, mut era, server_info, .. } = dispatch;
+    if let Err(Error::Server(error)) = &mut outcome {
+        let (client, is_told) = ((request.client, era_of_client(&request)), backend.is_gateway());
+        era = window_errors::told(error, client, (era, is_told));
+    }
     ServerAnswer { era, server_info, outcome, asked_for: request.asked_for }
 }
 

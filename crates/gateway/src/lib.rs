@@ -61,6 +61,7 @@ mod task_questions;
 mod tasks;
 mod verdicts;
 mod waiting_requests;
+mod window_errors;
 
 use std::{sync::Arc, time::Duration};
 

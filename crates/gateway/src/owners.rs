@@ -32,7 +32,7 @@ const LEADER: &str = "the window that runs the servers";
 const VERDICT_OF_LEADER: Duration = Duration::from_millis(350);
 
 /// The server's name in errors about the gateway as a whole.
-const NAME: &str = "unhang";
+pub(super) const NAME: &str = "unhang";
 
 /// The hint about a leader that has ended.
 const LOST: &str =

@@ -97,6 +97,7 @@ mod removed_jobs;
 mod rooms;
 mod saving;
 mod serve;
+mod server_error_codes;
 mod slow_calls;
 mod slow_endings;
 mod slow_guarded;
