@@ -169,7 +169,7 @@ mod tests {
         assert_eq!(found(&sessions), [false, false], "its handshake has not ended");
         let waits = async {
             tokio::join!(sessions.inboxes.until_open(OWN), async {
-                sessions.inboxes.open(1, way.clone(), key)
+                sessions.inboxes.open(1, way.clone(), key);
             })
             .0
         };
