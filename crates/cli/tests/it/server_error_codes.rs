@@ -19,6 +19,7 @@ while IFS= read -r line; do
     *'"initialize"'*) answer '{"protocolVersion":"2025-11-25","capabilities":{"tools":{}},"serverInfo":{"name":"s","version":"1"}}' ;;
     *'"tools/list"'*) answer '{"tools":[{"name":"refuse","inputSchema":{"type":"object"}}]}' ;;
     *'"tools/call"'*)
+      echo call >> "$1"
       refuse "$(printf '%s' "$line" | sed 's/.*"code":\(-[0-9]*\).*/\1/')" ;;
     *'"id"'*) refuse -32601 ;;
   esac
@@ -29,9 +30,9 @@ done
 fn a_code_of_an_older_server_reaches_an_older_client_of_each_window_unchanged() {
     const CODES: [i64; 5] = [-32020, -32021, -32022, -32600, -5];
     let sandbox = Sandbox::with_jobs();
-    let path = sandbox.path().join("server.sh");
+    let (path, calls) = (sandbox.path().join("server.sh"), sandbox.path().join("calls"));
     fs::write(&path, SERVER).expect("a file");
-    let config = format!("[servers.srv]\ncommand = \"sh\"\nargs = [{path:?}]\n");
+    let config = format!("[servers.srv]\ncommand = \"sh\"\nargs = [{path:?}, {calls:?}]\n");
     fs::write(sandbox.path().join("unhang.toml"), config).expect("a file");
     let mut both = [(); 2].map(|()| {
         let mut client = window(&sandbox, &[]);
@@ -45,5 +46,7 @@ fn a_code_of_an_older_server_reaches_an_older_client_of_each_window_unchanged() 
             assert_eq!(answer["error"], json!({ "code": code, "message": "no" }), "window {number}");
         }
     }
+    let made = fs::read_to_string(calls).expect("a file").lines().count();
+    assert_eq!(made, 2 * CODES.len(), "each call came once");
     finish_windows(both, &sandbox);
 }

@@ -344,15 +344,16 @@ impl Client {
             return request(Vec::new()).await;
         };
         let mirrored = mirrors.of_request(self, method, params, deadline).await?;
-        match request(mirrored).await {
-            // The tool has changed since it was listed; the server carried nothing out.
-            Err(Error::Server(error)) if error.code == HEADER_MISMATCH && method == "tools/call" => {
-                mirrors.forget();
-                let mirrored = mirrors.of_request(self, method, params, deadline).await?;
-                request(mirrored).await
-            }
-            outcome => outcome,
+        let outcome = request(mirrored.clone()).await;
+        let is_mismatch = matches!(&outcome, Err(Error::Server(error)) if error.code == HEADER_MISMATCH && method == "tools/call");
+        if !is_mismatch {
+            return outcome;
         }
+        // The tool may have changed since it was listed; the server carried nothing out then. With the same headers, the error has another
+        // reason, and the call may have been carried out.
+        mirrors.forget();
+        let changed = mirrors.of_request(self, method, params, deadline).await?;
+        if changed == mirrored { outcome } else { request(changed).await }
     }
 
     /// Collects the answers to the questions that a server asks before it answers, as a JSON object.
