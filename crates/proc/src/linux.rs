@@ -9,7 +9,7 @@ mod code;
 pub(crate) mod control_group;
 
 use std::{
-    ffi::{CStr, c_int},
+    ffi::{CStr, c_int, c_long},
     io::{self, Read},
     os::{
         fd::{AsRawFd, BorrowedFd, OwnedFd},
@@ -20,10 +20,10 @@ use std::{
 };
 
 use rustix::{
-    fs::{CWD, Dir, Mode, OFlags, fstat, openat},
+    fs::{CWD, Dir, FallocateFlags, MemfdFlags, Mode, OFlags, fallocate, fstat, memfd_create, openat},
     io::Errno,
-    net::SendFlags,
-    pipe::{PipeFlags, pipe_with},
+    net::{RecvFlags, SendFlags},
+    pipe::{PipeFlags, SpliceFlags, pipe_with, splice},
     process::{
         Pid, PidfdFlags, Signal, WaitOptions, geteuid, getpid, getppid, getpriority_process, kill_process,
         pidfd_open, pidfd_send_signal, set_child_subreaper, set_parent_process_death_signal, waitpid,
@@ -37,6 +37,9 @@ pub use code::give_back_code;
 
 /// A send to a closed socket is an error, not a signal.
 pub(crate) const NO_SIGNAL: SendFlags = SendFlags::NOSIGNAL;
+
+/// A program that we start does not inherit the descriptors that come over a socket.
+pub(crate) const CLOSE_RECEIVED: RecvFlags = RecvFlags::CMSG_CLOEXEC;
 
 /// The most bytes that are read of an environment; the kernel lets arguments and environment have 6 MiB together.
 const LONGEST_ENVIRONMENT: u64 = 8 << 20;
@@ -181,6 +184,23 @@ fn lock_call(file: BorrowedFd<'_>, command: c_int) -> rustix::io::Result<raw::Fi
     }
 }
 
+/// Makes an empty file in memory, which ends with its last descriptor.
+pub(crate) fn memory_file(name: &CStr) -> io::Result<OwnedFd> {
+    Ok(memfd_create(name, MemfdFlags::CLOEXEC)?)
+}
+
+/// Moves bytes between a pipe and the place in a file where its position is. Bytes and position move together, whenever we are killed. Never
+/// waits for the pipe; 0 is the end of the pipe, or of the file.
+pub(crate) fn move_bytes(from: &OwnedFd, to: &OwnedFd, length: usize) -> rustix::io::Result<usize> {
+    splice(from, None, to, None, length, SpliceFlags::NONBLOCK)
+}
+
+/// Gives back the memory of a part of a file in memory. What is read there from then on is zero.
+pub(crate) fn give_back(file: &OwnedFd, from: u64, to: u64) -> io::Result<()> {
+    let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    Ok(fallocate(file, flags, from, to - from)?)
+}
+
 /// Returns whether this process has a single thread.
 pub(crate) fn has_one_thread() -> bool {
     std::fs::read_dir("/proc/self/task").is_ok_and(|threads| threads.count() == 1)
@@ -257,16 +277,34 @@ pub(crate) fn reset_signals() {
 ///
 /// The caller has to be single-threaded: memory is allocated between fork and exec.
 #[expect(unsafe_code, reason = "clone3 has no safe interface")]
-pub(crate) fn spawn_into(mut command: Command, group: BorrowedFd<'_>) -> io::Result<Pid> {
-    let (reader, writer) = pipe_with(PipeFlags::CLOEXEC)?;
+pub(crate) fn spawn_into(command: Command, group: BorrowedFd<'_>) -> io::Result<Pid> {
     let arguments = raw::CloneArguments {
         flags: raw::CLONE_INTO_CGROUP,
         exit_signal: u64::from(Signal::CHILD.as_raw().unsigned_abs()),
         cgroup: u64::from(group.as_raw_fd().unsigned_abs()),
         ..raw::CloneArguments::default()
     };
-    // SAFETY: without CLONE_VM the child is a copy, as after fork. The arguments have the size that is stated.
-    let child = unsafe { raw::syscall(raw::CLONE3, &raw const arguments, size_of::<raw::CloneArguments>()) };
+    execute(command, || {
+        // SAFETY: without CLONE_VM the child is a copy, as after fork. The arguments have the size that is stated.
+        unsafe { raw::syscall(raw::CLONE3, &raw const arguments, size_of::<raw::CloneArguments>()) }
+    })
+}
+
+/// Starts a command as a child of our parent. Container engines may refuse `clone3`, so this is the older call.
+///
+/// The caller has to be single-threaded: memory is allocated between fork and exec.
+#[expect(unsafe_code, reason = "clone has no safe interface")]
+pub(crate) fn spawn_beside(command: Command) -> io::Result<Pid> {
+    execute(command, || {
+        // SAFETY: without CLONE_VM the child is a copy, as after fork, and without a stack it goes on with its copy of ours.
+        unsafe { raw::syscall(raw::CLONE, raw::CLONE_PARENT, 0_usize, 0_usize, 0_usize, 0_usize) }
+    })
+}
+
+/// Executes a command in the copy of this process that `clone` makes.
+fn execute(mut command: Command, clone: impl FnOnce() -> c_long) -> io::Result<Pid> {
+    let (reader, writer) = pipe_with(PipeFlags::CLOEXEC)?;
+    let child = clone();
     match child {
         0 => {
             let error = command.exec().raw_os_error().unwrap_or(0);
@@ -289,7 +327,7 @@ fn executed(reader: OwnedFd, pid: Pid) -> io::Result<()> {
     let mut number = [0; 4];
     match std::fs::File::from(reader).read_exact(&mut number) {
         Ok(()) => {
-            // The child is about to exit by itself.
+            // The process is about to exit by itself. A sibling is not ours to wait for, and the system says so at once.
             let _ = waitpid(Some(pid), WaitOptions::empty());
             Err(io::Error::from_raw_os_error(i32::from_ne_bytes(number)))
         }
@@ -304,6 +342,13 @@ mod raw {
     /// The call's number on every architecture that Rust supports; new calls have the same number everywhere.
     pub(super) const CLONE3: c_long = 435;
     pub(super) const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
+
+    #[cfg(target_arch = "x86_64")]
+    pub(super) const CLONE: c_long = 56;
+    /// The number in the table that all newer architectures share.
+    #[cfg(not(target_arch = "x86_64"))]
+    pub(super) const CLONE: c_long = 220;
+    pub(super) const CLONE_PARENT: usize = 0x8000;
 
     #[cfg(target_arch = "x86_64")]
     pub(super) const SCHED_SETATTR: c_long = 314;

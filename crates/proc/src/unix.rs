@@ -10,7 +10,7 @@ pub(crate) mod control_group;
 use std::{
     ffi::{CStr, c_int},
     io,
-    os::fd::{AsRawFd, BorrowedFd},
+    os::fd::{AsRawFd, BorrowedFd, OwnedFd},
     process::Command,
     time::Duration,
 };
@@ -18,7 +18,7 @@ use std::{
 use rustix::{
     fs::{FlockOperation, flock},
     io::Errno,
-    net::SendFlags,
+    net::{RecvFlags, SendFlags},
     process::{Pid, Signal, getsid, kill_process},
 };
 
@@ -26,6 +26,9 @@ use crate::table::ProcessEntry;
 
 /// A send to a closed socket is an error because Rust programs ignore SIGPIPE.
 pub(crate) const NO_SIGNAL: SendFlags = SendFlags::empty();
+
+/// Nobody sends descriptors here.
+pub(crate) const CLOSE_RECEIVED: RecvFlags = RecvFlags::empty();
 
 /// The most processes that one look covers.
 const MOST_PROCESSES: usize = 16384;
@@ -179,6 +182,26 @@ pub(crate) fn reset_signals() {
         // SAFETY: zero is SIG_DFL. The call is safe between fork and exec; the numbers that it refuses do no harm.
         unsafe { raw::signal(number, 0) };
     }
+}
+
+/// Fails with `Unsupported`: there are no files in memory.
+pub(crate) fn memory_file(_name: &CStr) -> io::Result<OwnedFd> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
+/// Fails: bytes and a position do not move together here.
+pub(crate) fn move_bytes(_from: &OwnedFd, _to: &OwnedFd, _length: usize) -> rustix::io::Result<usize> {
+    Err(Errno::OPNOTSUPP)
+}
+
+/// Fails with `Unsupported`: there are no files in memory.
+pub(crate) fn give_back(_file: &OwnedFd, _from: u64, _to: u64) -> io::Result<()> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
+/// Fails with `Unsupported`: a process cannot have our parent.
+pub(crate) fn spawn_beside(_command: Command) -> io::Result<Pid> {
+    Err(io::ErrorKind::Unsupported.into())
 }
 
 /// Fails with `Unsupported`: there are no control groups.

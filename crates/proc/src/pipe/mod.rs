@@ -6,8 +6,10 @@
 //!   return less than it holds, so a short read says nothing there.
 //! - A pipe grows the first time that it is found full. No other property of a pipe that we inherited changes.
 //! - Waiting and trying are apart, so every wait can be cancelled without losing a byte.
+//! - The ends of a pipe that have a [journal](journal) go on in another process when this one is killed, without losing or doubling a byte.
 
 mod adopt;
+mod journal;
 
 use std::{
     io::{self, IoSlice},
@@ -23,7 +25,10 @@ use rustix::{
 };
 use tokio::io::{Interest, unix::AsyncFd};
 
+use self::journal::{ReadJournal, WriteJournal};
 use crate::system::NO_SIGNAL;
+
+pub use journal::{LONGEST_BACKLOG, LONGEST_UNPROCESSED};
 
 pub use adopt::{Flush, adopt_input, adopt_output, take_standard_streams};
 
@@ -50,11 +55,12 @@ pub struct PipeReader {
     descriptor: AsyncFd<OwnedFd>,
     kind: PipeKind,
     grown: bool,
+    journal: Option<ReadJournal>,
 }
 
 impl PipeReader {
     fn new(descriptor: OwnedFd, kind: PipeKind) -> io::Result<Self> {
-        Ok(Self { descriptor: register(descriptor, Interest::READABLE)?, kind, grown: false })
+        Ok(Self { descriptor: register(descriptor, Interest::READABLE)?, kind, grown: false, journal: None })
     }
 
     /// Waits until a try is worth while. May resolve although there is nothing to read. Cancel-safe.
@@ -62,14 +68,33 @@ impl PipeReader {
     /// # Errors
     /// Fails if the runtime is going down.
     pub async fn readable(&self) -> io::Result<()> {
+        if let Some(journal) = &self.journal {
+            if journal.unread() > 0 {
+                return Ok(());
+            }
+            if journal.is_full() {
+                // Nothing changes until the owner says what it has processed, and it then asks anew.
+                return std::future::pending().await;
+            }
+        }
         self.descriptor.readable().await.map(drop)
     }
 
     /// Reads the bytes that are there; 0 is the end.
     ///
     /// # Errors
-    /// Fails with `WouldBlock` if the runtime knows of nothing to read at the moment. Any other error means that no more will come.
+    /// Fails with `WouldBlock` if the runtime knows of nothing to read at the moment, or if the journal is full. Any other error means that no
+    /// more will come.
     pub fn try_read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if let Some(journal) = &mut self.journal {
+            let pipe = &self.descriptor;
+            let count =
+                read_journal(journal, buffer, |move_bytes| pipe.try_io(Interest::READABLE, move_bytes))?;
+            if count >= ORDINARY {
+                grow(pipe.get_ref(), self.kind, &mut self.grown);
+            }
+            return Ok(count);
+        }
         let kind = self.kind;
         let mut short = None;
         let result = self.descriptor.try_io(Interest::READABLE, |descriptor| {
@@ -94,8 +119,91 @@ impl PipeReader {
     /// # Errors
     /// Fails with `WouldBlock` if there is nothing. Any other error means that no more will come.
     pub fn read_now(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if let Some(journal) = &mut self.journal {
+            let pipe = self.descriptor.get_ref();
+            return read_journal(journal, buffer, |move_bytes| move_bytes(pipe));
+        }
         read(self.descriptor.get_ref(), self.kind, buffer)
     }
+}
+
+impl PipeReader {
+    /// Keeps all bytes from here on in a journal until they are [processed](Self::processed), so that another process can go on with them.
+    /// `unprocessed` are the last bytes that were read before and are not processed: the start of a line, usually.
+    ///
+    /// # Errors
+    /// Fails with `Unsupported` for anything but a pipe, and on systems other than Linux. Fails with `AlreadyExists` if there is a journal.
+    /// Fails with the system's error if no file in memory can be made.
+    pub fn begin_journal(&mut self, unprocessed: &[u8]) -> io::Result<()> {
+        check_journal(self.kind, self.journal.is_some())?;
+        self.journal = Some(ReadJournal::create(unprocessed)?);
+        Ok(())
+    }
+
+    /// Notes, for this process and its successor, that everything is done that the next `count` bytes ask for. They are the oldest of those
+    /// that were read and not processed. Without a journal there is nothing to note.
+    ///
+    /// # Errors
+    /// Fails with `InvalidInput` if fewer bytes were read. Any other error is the system's about the journal.
+    pub fn processed(&mut self, count: u64) -> io::Result<()> {
+        self.journal.as_mut().map_or(Ok(()), |journal| journal.processed(count))
+    }
+
+    /// Reads without a journal again. A process that may be our successor must not have the old journal any more.
+    ///
+    /// # Errors
+    /// Fails with `ResourceBusy` if there are bytes in the journal that were not read.
+    pub fn end_journal(&mut self) -> io::Result<()> {
+        let unread = self.journal.as_ref().map_or(0, ReadJournal::unread);
+        journal_ends(unread, "not read")?;
+        self.journal = None;
+        Ok(())
+    }
+
+    /// Goes on where a process has stopped that had the pipe and this journal.
+    pub(crate) fn resume(pipe: OwnedFd, journal: OwnedFd) -> io::Result<Self> {
+        let journal = Some(ReadJournal::resume(journal)?);
+        Ok(Self { journal, ..Self::new(pipe, PipeKind::Pipe)? })
+    }
+
+    /// Returns the pipe and its journal, if there is one.
+    pub(crate) fn with_journal(&self) -> Option<(BorrowedFd<'_>, BorrowedFd<'_>)> {
+        Some((self.descriptor.get_ref().as_fd(), self.journal.as_ref()?.as_fd()))
+    }
+}
+
+/// Reads from the journal, and moves bytes from the pipe into it if there is nothing. `attempt` makes the move, and may refuse to.
+fn read_journal(
+    journal: &mut ReadJournal,
+    buffer: &mut [u8],
+    attempt: impl FnOnce(&mut dyn FnMut(&OwnedFd) -> io::Result<usize>) -> io::Result<usize>,
+) -> io::Result<usize> {
+    if journal.unread() == 0 {
+        if journal.is_full() {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        let length = buffer.len();
+        if attempt(&mut |pipe| journal.receive(pipe, length))? == 0 {
+            return Ok(0);
+        }
+    }
+    journal.read(buffer)
+}
+
+/// Refuses a journal for anything but a pipe, and a second one.
+fn check_journal(kind: PipeKind, has_journal: bool) -> io::Result<()> {
+    if kind == PipeKind::Socket {
+        return Err(io::Error::new(io::ErrorKind::Unsupported, "a socket cannot have a journal"));
+    }
+    if has_journal { Err(io::ErrorKind::AlreadyExists.into()) } else { Ok(()) }
+}
+
+/// Refuses the end of a journal that has bytes left.
+fn journal_ends(left: u64, what: &str) -> io::Result<()> {
+    if left == 0 {
+        return Ok(());
+    }
+    Err(io::Error::new(io::ErrorKind::ResourceBusy, format!("{left} bytes of the journal were {what}")))
 }
 
 fn read(descriptor: &OwnedFd, kind: PipeKind, buffer: &mut [u8]) -> io::Result<usize> {
@@ -111,12 +219,13 @@ pub struct PipeWriter {
     descriptor: AsyncFd<OwnedFd>,
     kind: PipeKind,
     grown: bool,
+    journal: Option<WriteJournal>,
 }
 
 impl PipeWriter {
     fn new(descriptor: OwnedFd, kind: PipeKind) -> io::Result<Self> {
         let interest = Interest::WRITABLE | Interest::ERROR;
-        Ok(Self { descriptor: register(descriptor, interest)?, kind, grown: false })
+        Ok(Self { descriptor: register(descriptor, interest)?, kind, grown: false, journal: None })
     }
 
     /// Waits until a try is worth while. May resolve although there is no room. Cancel-safe.
@@ -129,9 +238,16 @@ impl PipeWriter {
 
     /// Writes as much as there is room for, from the parts in order, and returns how many bytes that was.
     ///
+    /// With a journal, all the parts are accepted or none, so a call with whole lines never leaves half a line. What does not fit into the
+    /// pipe is the [backlog](Self::backlog).
+    ///
     /// # Errors
-    /// Fails with `WouldBlock` if there is no room at the moment. Any other error means that the reader has gone.
+    /// Fails with `WouldBlock` if there is no room at the moment. Any other error means that the reader has gone, or that the journal cannot
+    /// grow.
     pub fn try_write_vectored(&mut self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
+        if self.journal.is_some() {
+            return self.accept(parts);
+        }
         let kind = self.kind;
         let result = self.descriptor.try_io(Interest::WRITABLE, |descriptor| {
             retry(|| match kind {
@@ -155,9 +271,13 @@ impl PipeWriter {
         is_broken(self.descriptor.get_ref().as_fd())
     }
 
-    /// Returns how many bytes were written that nobody has read yet; 0 if the system does not tell.
+    /// Returns how many bytes were written that nobody has read yet, the backlog included; 0 if the system does not tell.
     #[must_use]
     pub fn unread(&self) -> u64 {
+        self.backlog() + self.in_pipe()
+    }
+
+    fn in_pipe(&self) -> u64 {
         ioctl_fionread(&self.descriptor).unwrap_or(0)
     }
 
@@ -181,6 +301,78 @@ impl PipeWriter {
             }
             guard.clear_ready();
         }
+    }
+}
+
+impl PipeWriter {
+    /// Keeps all bytes from here on in a journal until they are in the pipe, so that another process can go on with them. If the last call
+    /// wrote half a line, the next one has to write the rest.
+    ///
+    /// # Errors
+    /// As [`PipeReader::begin_journal`].
+    pub fn begin_journal(&mut self) -> io::Result<()> {
+        check_journal(self.kind, self.journal.is_some())?;
+        self.journal = Some(WriteJournal::create()?);
+        Ok(())
+    }
+
+    /// Returns how many bytes the journal has accepted that are not in the pipe yet. While there are some, the owner waits until the pipe is
+    /// [writable](Self::writable) and calls [`Self::flush_journal`].
+    #[must_use]
+    pub fn backlog(&self) -> u64 {
+        self.journal.as_ref().map_or(0, WriteJournal::backlog)
+    }
+
+    /// Moves the backlog into the pipe.
+    ///
+    /// # Errors
+    /// Fails with `WouldBlock` if some of it is left because the pipe is full. Any other error means that the reader has gone.
+    pub fn flush_journal(&mut self) -> io::Result<()> {
+        while let Some(journal) = &mut self.journal
+            && journal.backlog() > 0
+        {
+            let moved = self.descriptor.try_io(Interest::WRITABLE, |pipe| journal.flush(pipe));
+            let is_short = moved.is_ok() && journal.backlog() > 0;
+            if is_short {
+                grow(self.descriptor.get_ref(), self.kind, &mut self.grown);
+            }
+            moved?;
+        }
+        Ok(())
+    }
+
+    /// Writes without a journal again. A process that may be our successor must not have the old journal any more.
+    ///
+    /// # Errors
+    /// Fails with `ResourceBusy` if there is a backlog.
+    pub fn end_journal(&mut self) -> io::Result<()> {
+        journal_ends(self.backlog(), "not written")?;
+        self.journal = None;
+        Ok(())
+    }
+
+    fn accept(&mut self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
+        let full = |result: io::Result<()>| match result {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(()),
+            result => result,
+        };
+        full(self.flush_journal())?;
+        let in_pipe = self.in_pipe();
+        let Some(journal) = &mut self.journal else { return Ok(0) };
+        let count = journal.accept(parts, in_pipe)?;
+        full(self.flush_journal())?;
+        Ok(count)
+    }
+
+    /// Goes on where a process has stopped that had the pipe and this journal.
+    pub(crate) fn resume(pipe: OwnedFd, journal: OwnedFd) -> io::Result<Self> {
+        let journal = Some(WriteJournal::resume(journal)?);
+        Ok(Self { journal, ..Self::new(pipe, PipeKind::Pipe)? })
+    }
+
+    /// Returns the pipe and its journal, if there is one.
+    pub(crate) fn with_journal(&self) -> Option<(BorrowedFd<'_>, BorrowedFd<'_>)> {
+        Some((self.as_fd(), self.journal.as_ref()?.as_fd()))
     }
 }
 
