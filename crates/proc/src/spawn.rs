@@ -5,8 +5,8 @@
 //!   the caller says otherwise (G-11). Of the other descriptors only those in [`Launch::kept`] lose their close-on-exec flag.
 //! - A started process has a session or a process group of its own, default signal dispositions and an empty signal mask.
 //! - A started process has the limit of descriptors that we were given, even if we have raised ours ([`crate::descriptors`]).
-//! - Every process started here is reaped by us, without ever blocking: by its [`Process`], or, once that was dropped, by
-//!   [`reap_departed`], which each further start calls.
+//! - Every child started here is reaped by us, without ever blocking: by its [`Process`], or, once that was dropped, by
+//!   [`reap_departed`], which each further start calls. A sibling is left to our parent.
 //! - A process in the registry has not been reaped, so its number cannot belong to another process.
 
 use std::{
@@ -213,6 +213,9 @@ pub struct Launch<'a> {
     /// The control group (an open directory) that it is born in (Linux). For single-threaded callers only, because memory is then allocated
     /// between fork and exec.
     pub control_group: Option<BorrowedFd<'a>>,
+    /// Whether it becomes a child of our parent in place of ours (Linux). Nobody here reaps or signals it then. For single-threaded callers
+    /// only, because memory is allocated between fork and exec.
+    pub is_sibling: bool,
 }
 
 impl<'a> Launch<'a> {
@@ -232,6 +235,7 @@ impl<'a> Launch<'a> {
             kept: &[],
             dies_with_parent: false,
             control_group: None,
+            is_sibling: false,
         }
     }
 }
@@ -321,6 +325,10 @@ pub fn spawn(launch: Launch<'_>) -> io::Result<Process> {
     prepare_child(&mut command, launch.signal_group, launch.dies_with_parent, kept);
     // The lock is held over the fork, so no sweep can meet a child that is not in the registry yet.
     let mut registry = registry();
+    if launch.is_sibling {
+        // Its end is its parent's business.
+        return Ok(Process { pid: system::spawn_beside(command)?, exit: Some(Exit::Unknown) });
+    }
     let pid = match launch.control_group {
         Some(group) => system::spawn_into(command, group)?,
         None => {
