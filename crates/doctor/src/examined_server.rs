@@ -364,6 +364,8 @@ impl ExaminedServer {
                 }
                 self.exit = Some((exit, Instant::now()));
             }
+            // Nobody here asks for a holder.
+            ServerEvent::Kept | ServerEvent::NotKept(_) => {}
             ServerEvent::Gone(swept) => {
                 self.swept = Some(swept);
                 self.process = None;

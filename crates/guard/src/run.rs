@@ -365,6 +365,8 @@ impl GuardLoop {
                 self.last_words().await;
                 self.wrap_session.server_exited(self.now(), &exit, &mut self.effects);
             }
+            // Nobody here asks for a holder.
+            ServerEvent::Kept | ServerEvent::NotKept(_) => {}
             ServerEvent::Gone(swept) => {
                 self.effects.process = None;
                 self.wrap_session.server_gone(self.now(), swept, &mut self.effects);

@@ -1,7 +1,8 @@
 //! Processes that cannot be left behind: one spawn, one drain, one stop ladder, deadlines, containment.
 //!
 //! This crate knows nothing of JSON or of MCP. It starts a server under a small *lifeline* process and hands the server's pipes to an async
-//! owner. It drains the server's stderr, and ends the server's whole tree, however the owner itself ends.
+//! owner. It drains the server's stderr, and ends the server's whole tree, however the owner itself ends. An owner may name a successor
+//! that goes on with the server instead (see [`server`]).
 //!
 //! Invariants
 //! - One function starts processes: [`spawn::spawn`]. Each process has a session or group of its own. All three standard streams are
@@ -29,6 +30,7 @@ pub mod identity;
 pub mod inherited;
 pub mod ladder;
 pub mod lifeline;
+mod lifeline_process;
 #[cfg(target_os = "linux")]
 mod linux;
 pub mod lock;

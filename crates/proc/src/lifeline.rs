@@ -5,17 +5,25 @@
 //!
 //! Invariants
 //! - Its standard streams are the server's pipes until the server runs, and the null device from then on. No copy of a pipe stays here, so
-//!   end-of-file works in both directions.
+//!   end-of-file works in both directions. The exception is an owner that wants copies kept for a holder, until it releases them.
 //! - The server never inherits the link to the owner. The link's end means that the owner has gone, by whatever cause.
-//! - The lifeline leaves when it has no descendants any more, or when the sweep's limit is over and it has said how many are left.
+//! - The lifeline leaves when it has no descendants any more, or when the sweep's limit is over and it has said how many are left. While it
+//!   keeps copies for a holder, it stays until they are released or handed over: the last bytes of the server may be unread.
+//! - A holder is started once. Nobody follows a holder that dies.
 //!
 //! Theory of operation: one `poll` over the link, SIGCHLD and the stop signals. The owner sends single bytes (`T`, `K`). End-of-file on the
 //! link, SIGTERM, SIGINT or SIGHUP start the same ladder that the owner would have climbed. The owner's death has closed the server's stdin
 //! already. After the server's end the lifeline sweeps everything that is left of its tree (see [`tree`](crate::tree)).
+//!
+//! If the owner has had copies kept, the end of its link starts the holder in place of the ladder. The holder gets the copies and a new link,
+//! and hears again that the server runs and how it has ended. If the holder cannot be started, or ends, the ladder begins.
+
+mod kept;
 
 use std::{
     ffi::{CString, OsString},
-    io,
+    io::{self, IoSliceMut},
+    mem::MaybeUninit,
     os::fd::{AsFd, OwnedFd, RawFd},
     path::PathBuf,
     process::ExitCode,
@@ -24,16 +32,17 @@ use std::{
 
 use rustix::{
     io::Errno,
-    net::{SendFlags, recv, send},
+    net::{RecvAncillaryBuffer, RecvAncillaryMessage, SendFlags, recvmsg, send},
     process::Signal,
 };
 
+use self::kept::{Kept, SENT};
 use crate::{
     file_limit,
     inherited::{ForeignDescriptors, adopt, leave_folder, leave_streams},
     ladder::{Ladder, StopAction, StopTimeouts},
     server::{LifelineReport, command},
-    spawn::{Launch, Stream},
+    spawn::{Exit, Launch, Stream},
     surroundings::LIFELINE_NAME,
     system,
     tree::{ProcessTree, SWEEP_LIMIT, StopSignals, SweptTree, Tier, never_wait, now},
@@ -105,8 +114,15 @@ struct Lifeline {
     is_owned: bool,
     /// Whether the owner wants everything killed at once.
     is_condemned: bool,
-    /// Whether the owner was told of the server's end.
-    exit_told: bool,
+    /// How the server has ended.
+    exit: Option<Exit>,
+    /// What ending its tree came to.
+    swept: Option<SweptTree>,
+    /// What a holder needs.
+    kept: Option<Kept>,
+    /// Whether the owner is a holder.
+    is_held: bool,
+    stop_timeouts: StopTimeouts,
     /// The server and its descendants.
     tree: ProcessTree,
     ladder: Ladder,
@@ -132,10 +148,20 @@ impl Lifeline {
         leave_streams()?;
         foreign_descriptors.close();
         leave_folder();
-        let group = tree.group().map(ToOwned::to_owned);
-        say(&link, &LifelineReport::Started { pid: tree.pid(), tier: tree.tier(), group });
-        let ladder = Ladder::new(plan.stop_timeouts);
-        Ok(Some(Self { link, is_owned: true, is_condemned: false, exit_told: false, tree, ladder }))
+        let lifeline = Self {
+            link,
+            is_owned: true,
+            is_condemned: false,
+            exit: None,
+            swept: None,
+            kept: None,
+            is_held: false,
+            stop_timeouts: plan.stop_timeouts,
+            tree,
+            ladder: Ladder::new(plan.stop_timeouts),
+        };
+        lifeline.tell_all();
+        Ok(Some(lifeline))
     }
 
     fn hold(mut self) {
@@ -149,58 +175,115 @@ impl Lifeline {
                 self.ladder.begin(now());
             }
             self.reap();
-            if self.exit_told || self.is_condemned {
-                return self.sweep();
+            if self.exit.is_some() || self.is_condemned {
+                break;
             }
             match self.ladder.step(now()) {
                 Some(StopAction::Terminate) => self.tree.terminate(),
-                Some(StopAction::Kill | StopAction::Abandon) => return self.sweep(),
+                Some(StopAction::Kill | StopAction::Abandon) => break,
                 None => {}
             }
+        }
+        self.sweep();
+        self.outlast();
+    }
+
+    /// Waits, after everything has ended, until what was kept is released or handed over.
+    fn outlast(mut self) {
+        self.listen_to_owner();
+        while self.is_owned && self.kept.is_some() {
+            self.tree.wait(&[self.link.as_fd()], None);
+            // Nothing is left to stop. Whoever wants this process to end ends its owner.
+            let _ = self.tree.stop_asked();
+            self.listen_to_owner();
         }
     }
 
     fn listen_to_owner(&mut self) {
-        let mut bytes = [0; 16];
         while self.is_owned {
-            match recv(&self.link, &mut bytes, never_wait()) {
-                Ok((count @ 1.., _)) => {
-                    for &byte in bytes.get(..count).unwrap_or_default() {
-                        self.obey(byte);
+            let mut bytes = [0; 16];
+            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(SENT))];
+            let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+            let flags = never_wait() | system::CLOSE_RECEIVED;
+            match recvmsg(&self.link, &mut [IoSliceMut::new(&mut bytes)], &mut ancillary, flags) {
+                Ok(message) if message.bytes > 0 => {
+                    // Descriptors come with the last byte of what was received at once.
+                    let mut descriptors = Vec::new();
+                    for part in ancillary.drain() {
+                        if let RecvAncillaryMessage::ScmRights(received) = part {
+                            descriptors.extend(received);
+                        }
+                    }
+                    for &byte in bytes.get(..message.bytes).unwrap_or_default() {
+                        self.obey(byte, &mut descriptors);
                     }
                 }
                 Err(Errno::AGAIN) => return,
                 Err(Errno::INTR) => {}
-                Ok(_) | Err(_) => {
-                    self.is_owned = false;
-                    self.ladder.begin(now());
-                }
+                Ok(_) | Err(_) => self.owner_gone(),
             }
         }
     }
 
-    fn obey(&mut self, byte: u8) {
+    /// Starts the holder if there is one to be started, and the ladder otherwise.
+    fn owner_gone(&mut self) {
+        let started = self.kept.take().map(|kept| kept.start_holder(self.stop_timeouts));
+        if let Some(Ok(link)) = started {
+            self.link = link;
+            self.is_held = true;
+            self.tell_all();
+        } else {
+            self.is_owned = false;
+            self.ladder.begin(now());
+        }
+    }
+
+    fn obey(&mut self, byte: u8, descriptors: &mut Vec<OwnedFd>) {
         match byte {
             command::TERMINATE => self.tree.terminate(),
             command::KILL => self.is_condemned = true,
+            command::KEEP => self.keep(std::mem::take(descriptors)),
+            command::RELEASE => self.kept = None,
             _ => {}
+        }
+    }
+
+    /// Keeps what the owner has sent in place of what it had sent before, and says so.
+    fn keep(&mut self, descriptors: Vec<OwnedFd>) {
+        // Holders that die must not follow each other for ever, and an owner that hears of the end expects that we leave.
+        let is_too_late = self.is_held || self.swept.is_some();
+        let kept = if is_too_late { Err(Errno::PERM) } else { Kept::new(descriptors) };
+        let outcome = kept.map(|kept| self.kept = Some(kept));
+        say(&self.link, &LifelineReport::Kept(outcome.map_err(Errno::raw_os_error)));
+    }
+
+    /// Tells the owner everything that has happened so far.
+    fn tell_all(&self) {
+        let group = self.tree.group().map(ToOwned::to_owned);
+        say(&self.link, &LifelineReport::Started { pid: self.tree.pid(), tier: self.tree.tier(), group });
+        if let Some(exit) = self.exit {
+            say(&self.link, &LifelineReport::Exited(exit));
+        }
+        if let Some(swept) = self.swept {
+            say(&self.link, &LifelineReport::Gone(swept));
         }
     }
 
     /// Reaps ended children, and reports the server's end once.
     fn reap(&mut self) {
         if let Some(exit) = self.tree.reap()
-            && !self.exit_told
+            && self.exit.is_none()
         {
-            self.exit_told = true;
+            self.exit = Some(exit);
             say(&self.link, &LifelineReport::Exited(exit));
         }
     }
 
-    /// Ends everything that is left, reports what that was, and leaves.
-    fn sweep(mut self) {
+    /// Ends everything that is left, and reports what that was.
+    fn sweep(&mut self) {
         let swept = self.tree.sweep(SWEEP_LIMIT);
         self.reap();
+        self.swept = Some(swept);
         say(&self.link, &LifelineReport::Gone(swept));
     }
 }

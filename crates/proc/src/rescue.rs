@@ -2,7 +2,11 @@
 //!
 //! A rescue finds the lifeline's descendants while the lifeline is there, and everything in the control group. It finds everything in the
 //! lifeline's session, whose number is safe because the lifeline is our child and is reaped last. After [`adopt_orphans`] it also finds
-//! every child of ours that we did not start, because dead lifelines left those to us. The supervisors of jobs are exempt.
+//! every child of ours that we did not start, because dead lifelines left those to us. The supervisors of jobs and the holders of servers
+//! are exempt.
+//!
+//! An owner to whom the server was handed over is no parent of the lifeline, so no orphan comes to it. It finds the descendants, the control
+//! group and the session. What has left all three is not found.
 //!
 //! Invariants: a round does not wait. The lifeline is killed after its descendants, while they can still be told from others, and reaped at
 //! the very end.
@@ -16,7 +20,8 @@ use std::{
 use rustix::process::{Pid, Signal, WaitOptions, getpid, waitpid};
 
 use crate::{
-    spawn::{Process, is_ours},
+    lifeline_process::LifelineProcess,
+    spawn::is_ours,
     surroundings::name_of,
     sweep::Sweep,
     system::{self, control_group},
@@ -49,11 +54,8 @@ pub(crate) struct TreeRescue {
 
 impl TreeRescue {
     /// Kills every process in sight. Returns `true` if nothing is left and the lifeline itself has been reaped.
-    pub(crate) fn round(&mut self, lifeline: &mut Process, group: Option<&PathBuf>) -> bool {
-        let select = {
-            let lifeline = lifeline.id();
-            move |table: &[ProcessEntry]| remains(table, lifeline)
-        };
+    pub(crate) fn round(&mut self, lifeline: &mut LifelineProcess, group: Option<&PathBuf>) -> bool {
+        let select = |table: &[ProcessEntry]| remains(table, lifeline);
         self.sweep.note(&select(&system::table()));
         if let Some(group) = group {
             // If this fails, the sweep still ends the processes one by one.
@@ -73,7 +75,7 @@ impl TreeRescue {
     }
 
     /// Kills the lifeline when time is up, whatever is left.
-    pub(crate) fn give_up(&mut self, lifeline: &mut Process) {
+    pub(crate) fn give_up(&mut self, lifeline: &mut LifelineProcess) {
         lifeline.signal(Signal::KILL);
         lifeline.try_reap();
     }
@@ -85,10 +87,14 @@ impl TreeRescue {
 }
 
 /// Finds every process that belongs to the lifeline, except the lifeline itself.
-fn remains(table: &[ProcessEntry], lifeline: Pid) -> Vec<ProcessEntry> {
-    let mut found = descendants(table, lifeline);
-    let session = lifeline.as_raw_nonzero().get();
-    found.extend(table.iter().filter(|entry| entry.session == session && entry.pid != lifeline));
+fn remains(table: &[ProcessEntry], lifeline: &LifelineProcess) -> Vec<ProcessEntry> {
+    let mut found = Vec::new();
+    if let Some(number) = lifeline.number_in(table) {
+        found.extend(descendants(table, number));
+        let session = number.as_raw_nonzero().get();
+        let is_member = |entry: &&ProcessEntry| entry.session == session && lifeline.may_have_started(entry);
+        found.extend(table.iter().filter(is_member).filter(|entry| entry.pid != number));
+    }
     for orphan in orphans(table) {
         found.push(orphan);
         found.extend(descendants(table, orphan.pid));
@@ -109,7 +115,7 @@ pub(crate) fn orphans(table: &[ProcessEntry]) -> Vec<ProcessEntry> {
     children.filter(|entry| !holds_a_job(entry)).copied().collect()
 }
 
-/// Returns whether this may be the supervisor of a job or the watcher above one. Both outlive the process that started them, and nobody
+/// Returns whether this may be the supervisor of a job, the watcher above one, or the holder of a server. All of them outlive the process that started them, and nobody
 /// here may end them. The supervisor that ends a job starts the next one, and leaves that to us.
 fn holds_a_job(entry: &ProcessEntry) -> bool {
     let number = entry.pid.as_raw_nonzero().get();
@@ -126,8 +132,8 @@ pub(crate) fn of_jobs(table: &[ProcessEntry], among: &[ProcessEntry]) -> Vec<Pid
     held.chain(holders.iter().copied()).collect()
 }
 
-/// The names of a job's supervisor and of its watcher, as the system shows them.
-const SHIM_NAMES: [&str; 2] = ["mcp-job", "mcp-job-watch"];
+/// The names of a job's supervisor, of its watcher and of a [holder](crate::server::HOLDER_NAME), as the system shows them.
+const SHIM_NAMES: [&str; 3] = ["mcp-job", "mcp-job-watch", "mcp-job-holder"];
 
 /// Reaps the orphans that came to us after [`adopt_orphans`] and have ended. It is for a program that starts processes which outlive its
 /// own children. It reads the table of processes, so it does not belong on the runtime's threads.

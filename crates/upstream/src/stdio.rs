@@ -328,6 +328,8 @@ impl StdioActor {
                 self.last_words().await;
                 self.exited(&exit);
             }
+            // Nobody here asks for a holder.
+            ServerEvent::Kept | ServerEvent::NotKept(_) => {}
             ServerEvent::Gone(swept) => {
                 if swept.leaked > 0 {
                     tracing::warn!("`{name}` left {} processes behind; unhang ended them", swept.leaked);

@@ -2,7 +2,7 @@
 //!
 //! Invariants
 //! - The server never outlives its owner. It runs under a lifeline (see [`crate::lifeline`]) that ends its whole tree when the owner's end
-//!   of a socket closes, by whatever cause.
+//!   of a socket closes, by whatever cause. Only an owner that has asked for it ([`Server::keep`]) has a successor, the holder.
 //! - Nothing here waits for a process. An owner waits for [`Server::event`] alone, and can cancel that at any point. It ends with
 //!   [`ServerEvent::Gone`] within the limit, whatever server and lifeline do.
 //! - The lifeline is reaped after the tree has gone and not before, so its number stays good until then.
@@ -11,7 +11,23 @@
 //! standard streams. The lifeline starts the server, lets go of the streams, and reports. From then on the owner holds the only other ends,
 //! and end-of-file works in both directions. A caller that awaits [`Server::event`] also drives the stop ladder; commands go to the
 //! lifeline as single bytes. If the lifeline is lost or does not report in time, the owner sweeps by itself (see `rescue.rs`).
+//!
+//! # A server that outlives its owner
+//!
+//! An owner begins a journal of stdin and of stdout (see [`PipeReader::begin_journal`]), and calls [`Server::keep`]. When
+//! [`ServerEvent::Kept`] has come, the lifeline has copies of the server's pipes and of the journals. If the owner then ends by whatever
+//! cause, or drops the [`Server`], the lifeline starts the holder and hands everything over. The holder calls [`Server::resume`] and is the
+//! owner from then on. It reads again what was not [processed](PipeReader::processed), and completes what was accepted.
+//!
+//! While the lifeline keeps the copies:
+//! - A server that closes its end of stdin or stdout is noticed as before, and so is its end.
+//! - A server reads no end-of-file when the owner drops stdin, and may write to a pipe that nobody reads. [`Server::begin_stop`] and
+//!   [`Server::kill_now`] therefore release the copies first.
+//! - [`ServerEvent::Gone`] comes as usual, and the lifeline stays: the last bytes may be unread. The owner calls
+//!   [`Server::release_kept`] when it has processed them. If it drops the [`Server`] without that, the holder does the rest.
+//! - The lifeline's own stop signals start its ladder as before. A holder is told how the server has ended.
 
+pub(crate) mod hand_over;
 mod report;
 mod supervision;
 
@@ -32,10 +48,13 @@ use tokio::{
     time::Instant,
 };
 
+pub use self::hand_over::{FORMAT, HandOver, HolderCommand, LONGEST_COMMAND, ResumeError};
 pub(crate) use self::report::LifelineReport;
 use self::supervision::Supervision;
 use crate::{
+    identity::set_process_name,
     ladder::StopTimeouts,
+    lifeline_process::LifelineProcess,
     lookup,
     pipe::{self, PipeReader, PipeWriter},
     spawn::{Environment, Launch, Process, SignalGroup, SpawnError, Stream, spawn},
@@ -52,6 +71,10 @@ pub(crate) mod command {
     pub(crate) const TERMINATE: u8 = b'T';
     /// Kill everything now.
     pub(crate) const KILL: u8 = b'K';
+    /// Keep the descriptors that come with this byte, and start a holder when the owner has gone.
+    pub(crate) const KEEP: u8 = b'H';
+    /// Close the descriptors that were kept.
+    pub(crate) const RELEASE: u8 = b'R';
 }
 
 /// A server to start.
@@ -96,9 +119,16 @@ pub enum ServerEvent {
     Failed(SpawnError),
     /// The server itself has ended; its descendants are about to.
     Exited(Exit),
+    /// The lifeline has everything that a holder needs, and starts it when this owner has gone: the answer to [`Server::keep`].
+    Kept,
+    /// The lifeline could not keep it, and everything is as before: the other answer to [`Server::keep`].
+    NotKept(io::Error),
     /// The whole tree has ended. The last event.
     Gone(SweptTree),
 }
+
+/// The name under which the system shows a holder. [`Server::resume`] sets it.
+pub const HOLDER_NAME: &std::ffi::CStr = c"mcp-job-holder";
 
 /// The reading end of the server's stderr, for [`drain`](crate::drain::drain).
 #[derive(Debug)]
@@ -116,7 +146,8 @@ impl AsFd for ErrorPipe {
     }
 }
 
-/// A running server. Dropping it closes everything and returns at once; the lifeline then climbs the ladder by itself.
+/// A running server. Dropping it closes everything and returns at once; the lifeline then climbs the ladder by itself, or starts the holder
+/// if the server is [kept](Server::keep).
 #[derive(Debug)]
 pub struct Server {
     /// Its stdin. An owner that takes it out has to drop it before [`Server::begin_stop`].
@@ -141,6 +172,7 @@ impl Server {
         let process = launch(spec, &program, streams.far, &far)
             .map_err(|source| SpawnError::Shim { program: spec.lifeline.program.clone(), source })?;
         let stop_timeouts = StopTimeouts { grace: spec.grace, limit: spec.stop_limit };
+        let process = LifelineProcess::Child(process);
         let supervision = Supervision::new(process, program, spec.lifeline.program.clone(), stop_timeouts);
         let server = Self {
             input: Some(streams.input),
@@ -151,8 +183,67 @@ impl Server {
         Ok((server, streams.error))
     }
 
-    /// Starts the stop: closes stdin now. The rest of the ladder runs inside [`Server::event`].
+    /// Takes over a server whose owner has gone, in the program that the lifeline has started for that. Must be called in a runtime.
+    /// [`ServerEvent::Started`] comes again, and so do [`ServerEvent::Exited`] and [`ServerEvent::Gone`] if the server has ended already.
+    ///
+    /// Both pipes have their journals: bytes that the owner had not processed are read again, and its backlog is written by
+    /// [`PipeWriter::flush_journal`]. The lifeline has no copies any more. If this process ends, the lifeline ends the server.
+    ///
+    /// # Errors
+    /// Fails with [`ResumeError::System`] if the descriptors are not those of a server.
+    pub fn resume(hand_over: HandOver) -> Result<(Self, ErrorPipe), ResumeError> {
+        let failed = |action| move |source| ResumeError::System { action, source };
+        set_process_name(HOLDER_NAME);
+        let [input, output, error, input_journal, output_journal] = hand_over.streams;
+        let input = PipeWriter::resume(input, input_journal).map_err(failed("resuming the input"))?;
+        let output = PipeReader::resume(output, output_journal).map_err(failed("resuming the output"))?;
+        let lifeline = pipe::register(hand_over.link, Interest::READABLE)
+            .map_err(failed("listening to the lifeline"))?;
+        let process = LifelineProcess::Stranger(hand_over.lifeline);
+        let supervision =
+            Supervision::new(process, "server".into(), LIFELINE_NAME.into(), hand_over.stop_timeouts);
+        let server = Self { input: Some(input), output, lifeline, supervision: Mutex::new(supervision) };
+        Ok((server, ErrorPipe(error)))
+    }
+
+    /// Asks the lifeline to keep the server for a holder, and returns without waiting: [`ServerEvent::Kept`] or [`ServerEvent::NotKept`] is
+    /// the answer. `error` is the server's stderr. A second call replaces the holder of the first.
+    ///
+    /// # Errors
+    /// Fails with `InvalidInput` if stdin is closed, if a pipe has no journal, or if the command cannot be written down or is longer than
+    /// [`LONGEST_COMMAND`]. Fails with `Unsupported` on systems other than Linux, and with the system's error if the lifeline cannot be told.
+    pub fn keep(&mut self, holder: &HolderCommand, error: BorrowedFd<'_>) -> io::Result<()> {
+        let input = self.input.as_ref().and_then(PipeWriter::with_journal);
+        let (Some((input, input_journal)), Some((output, output_journal))) =
+            (input, self.output.with_journal())
+        else {
+            let text = "a holder needs the server's stdin and stdout, each with a journal";
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+        };
+        let streams = [input, output, error, input_journal, output_journal];
+        hand_over::keep(self.lifeline.get_ref(), holder, streams)?;
+        self.supervision().keep_asked();
+        Ok(())
+    }
+
+    /// Takes [`Server::keep`] back: the server ends with this owner again, and end-of-file works in both directions. After
+    /// [`ServerEvent::Gone`] it lets the lifeline end. Does nothing if nothing was kept.
+    pub fn release_kept(&mut self) {
+        let send = self.supervision().release();
+        if let Some(command) = send {
+            supervision::tell(self.lifeline.get_ref(), command);
+        }
+    }
+
+    /// Returns whether a holder follows when this owner ends: [`ServerEvent::Kept`] has come, and nothing was released since.
+    #[must_use]
+    pub fn is_kept(&self) -> bool {
+        self.supervision().is_kept()
+    }
+
+    /// Starts the stop: releases what was kept, and closes stdin now. The rest of the ladder runs inside [`Server::event`].
     pub fn begin_stop(&mut self) {
+        self.release_kept();
         self.input = None;
         self.supervision().begin_stop(Instant::now());
     }
@@ -162,8 +253,9 @@ impl Server {
         supervision::tell(self.lifeline.get_ref(), command::TERMINATE);
     }
 
-    /// Kills the whole tree now.
+    /// Releases what was kept, and kills the whole tree now.
     pub fn kill_now(&mut self) {
+        self.release_kept();
         self.input = None;
         let send = self.supervision().kill_now(Instant::now());
         if let Some(command) = send {

@@ -1,6 +1,6 @@
 //! The reports of a lifeline to its owner: short lines of text.
 //!
-//! `started PID TIER [GROUP]`, `failed ERRNO`, `exited code N`, `exited signal N`, `gone LEAKED UNKILLED`.
+//! `started PID TIER [GROUP]`, `failed ERRNO`, `exited code N`, `exited signal N`, `gone LEAKED UNKILLED`, `kept ERRNO`.
 //!
 //! Invariants: each report that is written here is read back as the same. A line that cannot be read is left out, never guessed.
 
@@ -25,6 +25,8 @@ pub(crate) enum LifelineReport {
     Exited(Exit),
     /// The whole tree has ended.
     Gone(SweptTree),
+    /// The lifeline has what a holder needs; with an error, it was refused and everything is as before.
+    Kept(Result<(), i32>),
 }
 
 impl LifelineReport {
@@ -36,6 +38,7 @@ impl LifelineReport {
             Self::Exited(Exit::Signal(signal)) => format!("exited signal {signal}"),
             Self::Exited(Exit::Unknown) => "exited unknown".to_owned(),
             Self::Gone(swept) => format!("gone {} {}", swept.leaked, swept.unkilled),
+            Self::Kept(outcome) => format!("kept {}", outcome.err().unwrap_or(0)),
         }
         .into_bytes();
         if let Self::Started { group: Some(group), .. } = self {
@@ -63,6 +66,10 @@ impl LifelineReport {
                 "code" => Exit::Code(second?.parse().ok()?),
                 "signal" => Exit::Signal(second?.parse().ok()?),
                 _ => Exit::Unknown,
+            }),
+            b"kept" => Self::Kept(match first.parse().ok()? {
+                0 => Ok(()),
+                errno => Err(errno),
             }),
             b"gone" => Self::Gone(SweptTree { leaked: first.parse().ok()?, unkilled: second?.parse().ok()? }),
             _ => return None,
@@ -106,6 +113,8 @@ mod tests {
             LifelineReport::Exited(Exit::Signal(9)),
             LifelineReport::Exited(Exit::Unknown),
             LifelineReport::Gone(SweptTree { leaked: 3, unkilled: 1 }),
+            LifelineReport::Kept(Ok(())),
+            LifelineReport::Kept(Err(24)),
         ];
         for report in reports {
             let line = report.to_line();

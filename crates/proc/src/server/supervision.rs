@@ -1,7 +1,8 @@
 //! The state of one supervised server: the reports so far, the progress of the stop, and the rescue if the lifeline fails.
 //!
 //! Invariants: [`Supervision::advance`] and [`Supervision::hear`] never wait. Events come in the order Started or Failed, Exited, Gone,
-//! each at most once, and Gone always comes.
+//! each at most once, and Gone always comes. Each request to keep has one event, Kept or NotKept, unless it was taken back before. A lifeline
+//! that keeps something is not reaped at Gone: it stays until it is released or its owner has ended.
 
 use std::{
     collections::VecDeque,
@@ -21,8 +22,9 @@ use tokio::time::Instant;
 use super::{Exit, LifelineReport, ServerEvent, SweptTree, command};
 use crate::{
     ladder::{Ladder, StopAction, StopTimeouts},
+    lifeline_process::LifelineProcess,
     rescue::TreeRescue,
-    spawn::{Process, SpawnError, reap_departed},
+    spawn::{SpawnError, reap_departed},
     sweep,
     system::{self, control_group},
     table::{ProcessEntry, descendants},
@@ -61,11 +63,23 @@ pub(super) struct SupervisionStep {
     pub(super) next: Option<Instant>,
 }
 
+/// What was asked of the lifeline and what it has answered.
+#[derive(Debug, Default)]
+struct Keeping {
+    /// Requests whose answer has not come.
+    asked: u32,
+    /// Requests that were taken back before their answer has come.
+    taken_back: u32,
+    /// Whether the lifeline has what a holder needs.
+    kept: bool,
+}
+
 #[derive(Debug)]
 pub(super) struct Supervision {
-    lifeline: Process,
+    lifeline: LifelineProcess,
     program: PathBuf,
     lifeline_program: PathBuf,
+    keeping: Keeping,
     phase: StopPhase,
     ladder: Ladder,
     origin: Instant,
@@ -80,7 +94,7 @@ pub(super) struct Supervision {
 
 impl Supervision {
     pub(super) fn new(
-        lifeline: Process,
+        lifeline: LifelineProcess,
         program: PathBuf,
         lifeline_program: PathBuf,
         stop_timeouts: StopTimeouts,
@@ -89,6 +103,7 @@ impl Supervision {
             lifeline,
             program,
             lifeline_program,
+            keeping: Keeping::default(),
             phase: StopPhase::Held,
             ladder: Ladder::new(stop_timeouts),
             origin: Instant::now(),
@@ -110,6 +125,25 @@ impl Supervision {
         self.ladder.kill(now - self.origin).then_some(command::KILL)
     }
 
+    /// Notes that the lifeline was asked to keep something.
+    pub(super) fn keep_asked(&mut self) {
+        self.keeping.asked += 1;
+    }
+
+    /// Takes all requests to keep back. Returns the command to send, or `None` if there was no request.
+    pub(super) fn release(&mut self) -> Option<u8> {
+        let keeping = &mut self.keeping;
+        let is_needed = keeping.kept || keeping.asked > 0;
+        keeping.taken_back += std::mem::take(&mut keeping.asked);
+        keeping.kept = false;
+        is_needed.then_some(command::RELEASE)
+    }
+
+    /// Returns whether the lifeline has confirmed that it keeps everything.
+    pub(super) fn is_kept(&self) -> bool {
+        self.keeping.kept
+    }
+
     pub(super) fn pid(&self) -> Option<u32> {
         self.server.map(|pid| pid.as_raw_nonzero().get().unsigned_abs())
     }
@@ -126,7 +160,8 @@ impl Supervision {
             return Some(time);
         }
         let table = system::table();
-        let lifeline = table.iter().find(|entry| entry.pid == self.lifeline.id())?;
+        let lifeline = self.lifeline.number_in(&table)?;
+        let lifeline = table.iter().find(|entry| entry.pid == lifeline)?;
         let living: u64 = descendants(&table, lifeline.pid).iter().map(|entry| entry.ticks).sum();
         let ended = lifeline.reaped_ticks;
         let millis = (living + ended) * 1000 / rustix::param::clock_ticks_per_second().max(1);
@@ -137,7 +172,8 @@ impl Supervision {
         if matches!(self.phase, StopPhase::Gone) {
             return Vec::new();
         }
-        descendants(&system::table(), self.lifeline.id())
+        let table = system::table();
+        self.lifeline.number_in(&table).map(|lifeline| descendants(&table, lifeline)).unwrap_or_default()
     }
 
     pub(super) fn processor_wait(&self) -> Duration {
@@ -191,10 +227,27 @@ impl Supervision {
                 self.ladder.server_ended(self.origin.elapsed());
                 self.exited(exit);
             }
+            LifelineReport::Kept(outcome) => self.answered(outcome),
+            LifelineReport::Gone(swept) if self.keeping.kept => self.gone(swept),
             LifelineReport::Gone(swept) => {
                 self.phase = StopPhase::Leaving { swept, until: Instant::now() + REAP_LIMIT };
             }
         }
+    }
+
+    /// Notes an answer to the oldest request to keep.
+    fn answered(&mut self, outcome: Result<(), i32>) {
+        let keeping = &mut self.keeping;
+        if keeping.taken_back > 0 {
+            keeping.taken_back -= 1;
+            return;
+        }
+        keeping.asked = keeping.asked.saturating_sub(1);
+        keeping.kept |= outcome.is_ok();
+        self.events.push_back(match outcome {
+            Ok(()) => ServerEvent::Kept,
+            Err(errno) => ServerEvent::NotKept(io::Error::from_raw_os_error(errno)),
+        });
     }
 
     fn failed(&mut self, error: SpawnError) {
@@ -222,6 +275,7 @@ impl Supervision {
     }
 
     fn rescue(&mut self, now: Instant) {
+        self.keeping.kept = false;
         self.phase = StopPhase::Rescuing { rescue: TreeRescue::default(), until: now + sweep::LIMIT };
     }
 
@@ -273,6 +327,10 @@ impl Supervision {
 
     fn gone(&mut self, swept: SweptTree) {
         self.exited(Exit::Unknown);
+        for _ in 0..std::mem::take(&mut self.keeping.asked) {
+            let error = io::Error::other("the lifeline ended before it could keep the server's pipes");
+            self.events.push_back(ServerEvent::NotKept(error));
+        }
         self.events.push_back(ServerEvent::Gone(swept));
         self.phase = StopPhase::Gone;
         reap_departed();

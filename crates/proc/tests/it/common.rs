@@ -61,6 +61,8 @@ pub(crate) struct Run {
     pub(crate) tier: Option<Tier>,
     pub(crate) exit: Option<Exit>,
     pub(crate) swept: Option<SweptTree>,
+    /// The answers of the lifeline that was asked to keep something.
+    pub(crate) kept: Vec<Result<(), String>>,
 }
 
 impl Run {
@@ -78,7 +80,16 @@ impl Run {
 
     pub(crate) fn of(spec: &ServerSpec, marker: String) -> Self {
         let (server, stderr) = Server::start(spec).unwrap();
-        Self { server, stderr: Some(stderr), marker, output: Vec::new(), tier: None, exit: None, swept: None }
+        Self {
+            server,
+            stderr: Some(stderr),
+            marker,
+            output: Vec::new(),
+            tier: None,
+            exit: None,
+            swept: None,
+            kept: Vec::new(),
+        }
     }
 
     /// Lives on until the condition holds.
@@ -102,6 +113,8 @@ impl Run {
                 Some(ServerEvent::Started { tier, .. }) => self.tier = Some(tier),
                 Some(ServerEvent::Failed(error)) => panic!("{what}: {error}"),
                 Some(ServerEvent::Exited(exit)) => self.exit = Some(exit),
+                Some(ServerEvent::Kept) => self.kept.push(Ok(())),
+                Some(ServerEvent::NotKept(error)) => self.kept.push(Err(error.to_string())),
                 Some(ServerEvent::Gone(swept)) => self.swept = Some(swept),
                 None => match self.server.output.try_read(&mut bytes) {
                     Ok(0) => ended = true,

@@ -4,6 +4,7 @@
 
 mod common;
 mod containment;
+mod keep;
 mod lifeline;
 mod lock;
 mod server;

@@ -21,7 +21,12 @@ impl Scene {
     fn new() -> Self {
         let stop_timeouts = StopTimeouts { grace: Duration::from_secs(1), limit: Duration::from_secs(3) };
         let (near, far) = UnixStream::pair().unwrap();
-        let supervision = Supervision::new(sleeper(), "server".into(), "lifeline".into(), stop_timeouts);
+        let supervision = Supervision::new(
+            LifelineProcess::Child(sleeper()),
+            "server".into(),
+            "lifeline".into(),
+            stop_timeouts,
+        );
         Self { supervision, link: near.into(), far: Some(far) }
     }
 
