@@ -1,8 +1,10 @@
-//! The check whether the machine has room for another job (J-136).
+//! The check whether the machine has room for another job (J-136), and the wait of an end that finds no room on the disk.
+//!
+//! Invariant: nobody gives up an end because the disk is full. A supervisor and the holder of a call both try again after [`ROOM_LOOK`].
 
 use std::{
     fmt,
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::{Mutex, PoisonError},
     time::Duration,
 };
@@ -10,7 +12,32 @@ use std::{
 use serde::{Deserialize, Serialize};
 use unhang_proc::{pressure, tree::now};
 
-use crate::{folder::DataFolder, id::JobId};
+use crate::{
+    folder::{DataFolder, FileError},
+    id::JobId,
+    wait::pause,
+};
+
+/// The time between two tries of a write that found no room on the disk.
+pub(crate) const ROOM_LOOK: Duration = Duration::from_secs(1);
+
+/// The most free bytes of a disk that counts as full.
+const NO_ROOM: u64 = 64 << 10;
+
+/// Returns whether the disk of this folder is full.
+pub(crate) fn is_full(folder: &Path) -> bool {
+    pressure::free_disk(folder).is_ok_and(|free| free < NO_ROOM)
+}
+
+/// Does work that takes room on the disk, and tries again as long as there is no room.
+pub(crate) fn with_room<T>(mut work: impl FnMut() -> Result<T, FileError>) -> Result<T, FileError> {
+    loop {
+        match work() {
+            Err(error) if error.is_for_lack_of_room() => pause(ROOM_LOOK),
+            done => return done,
+        }
+    }
+}
 
 /// The conditions under which a job may start. Each job carries the rules under which it was accepted, so that a supervisor can hand over
 /// by them.

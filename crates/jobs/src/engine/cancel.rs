@@ -15,10 +15,7 @@
 use std::{path::Path, time::Duration};
 
 use rustix::process::Signal;
-use unhang_proc::{
-    identity::{Identity, boot_id},
-    pressure::free_disk,
-};
+use unhang_proc::identity::{Identity, boot_id};
 
 use super::{EngineState, memory::JobStatus};
 use crate::{
@@ -27,6 +24,7 @@ use crate::{
     id::JobId,
     judge::{JobFinding, judge},
     record::{JobRecord, JobState, RunRecord},
+    room::is_full,
     store::{self, Store, StoreError},
     wait::{WaitLimit, pause},
 };
@@ -40,9 +38,6 @@ const FORCE_LIMIT: Duration = Duration::from_secs(5);
 /// The time for which the end of work that has gone may stay unwritten before a full disk is taken for the cause. A sweep takes two
 /// seconds.
 const UNWRITTEN: Duration = Duration::from_secs(3);
-
-/// The most free bytes of a disk that counts as full.
-const NO_ROOM: u64 = 64 << 10;
 
 /// The pause between two looks.
 const LOOK: Duration = Duration::from_millis(5);
@@ -141,10 +136,6 @@ fn leave_wish(folder: &JobFolder) -> Result<(), FileError> {
 fn has_gone(folder: &JobFolder) -> bool {
     let run: Option<RunRecord> = folder.read(RUN).ok().flatten();
     run.filter(is_of_here).and_then(|run| run.work).is_some_and(|work| !Identity::from(work).is_alive())
-}
-
-fn is_full(data: &Path) -> bool {
-    free_disk(data).is_ok_and(|free| free < NO_ROOM)
 }
 
 /// Returns the error for a job that was told to end; on a full disk, that its end cannot be written.

@@ -54,7 +54,7 @@ use crate::{
     launch::LaunchOrders as Orders,
     limits,
     record::{EndReason, EndRecord, FORMAT, JobEnd, JobRecord, JobState, RunRecord},
-    room::MemoryGauge,
+    room::{MemoryGauge, ROOM_LOOK, with_room},
     settle::{JobAdmission, settle, write_ending},
     shims::{self, ShimCommand},
     store::{self, ShimStarter, Store, StoreError},
@@ -67,9 +67,6 @@ const LOCK_LIMIT: Duration = Duration::from_secs(5);
 
 /// The pause between two tries.
 const LOCK_LOOK: Duration = Duration::from_millis(2);
-
-/// The time between two tries of a supervisor that cannot write or hand over for lack of room.
-const ROOM_LOOK: Duration = Duration::from_secs(1);
 
 /// The time that the work has run when `job.json` says so. Nobody reads the copy of a job of a moment, and each replacement takes room in
 /// the queue of the disk, where submissions wait.
@@ -500,16 +497,6 @@ impl<'a> Shim<'a> {
 fn write_ending_here(ending: &EndRecord) -> Result<(), FileError> {
     let here = JobFolder::at(Path::new("."));
     if here.has(EXIT) { Ok(()) } else { here.write(EXIT, ending) }
-}
-
-/// Does work that takes room on the disk, and tries again as long as there is no room.
-fn with_room<T>(mut work: impl FnMut() -> Result<T, FileError>) -> Result<T, FileError> {
-    loop {
-        match work() {
-            Err(error) if error.is_for_lack_of_room() => pause(ROOM_LOOK),
-            done => return done,
-        }
-    }
 }
 
 fn failed_start(reason: EndReason, error: &dyn std::fmt::Display) -> EndRecord {

@@ -17,11 +17,12 @@ use std::{process::ExitCode, time::Duration};
 
 use unhang_proc::{give_back_code, survivors::end_orphans, watch::WatchedCopy};
 
-use super::{ROOM_LOOK, Shim, ShimError};
+use super::{Shim, ShimError};
 use crate::{
     folder::EXIT,
     judge::{JobFinding, Judge, judge_as},
     record::{EndReason, EndRecord, JobEnd},
+    room::ROOM_LOOK,
     settle::JobAdmission,
     shims,
     store::{self, JobRow, Store, StoreError},
@@ -133,8 +134,5 @@ impl Shim<'_> {
 }
 
 fn is_for_lack_of_room(error: &(dyn std::error::Error + 'static)) -> bool {
-    match error.downcast_ref::<StoreError>() {
-        Some(StoreError::File(error)) => error.is_for_lack_of_room(),
-        _ => false,
-    }
+    error.downcast_ref::<StoreError>().is_some_and(StoreError::is_for_lack_of_room)
 }

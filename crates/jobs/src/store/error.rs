@@ -73,6 +73,14 @@ pub enum StoreError {
         /// The words of SQLite.
         detail: String,
     },
+    /// The disk has no room for the change.
+    #[error("the database {}: {detail}", path.display())]
+    Full {
+        /// The database file.
+        path: PathBuf,
+        /// The words of SQLite.
+        detail: String,
+    },
     /// Somebody has put another database in the place of this one.
     #[error(
         "the database {} was replaced during the write: check whether the change was made, and repeat it \
@@ -86,6 +94,17 @@ pub enum StoreError {
     /// A file beside the database could not be used.
     #[error(transparent)]
     File(#[from] FileError),
+}
+
+impl StoreError {
+    /// Returns whether the change may succeed later, once somebody has made room.
+    pub(crate) fn is_for_lack_of_room(&self) -> bool {
+        match self {
+            Self::Full { .. } => true,
+            Self::File(error) => error.is_for_lack_of_room(),
+            _ => false,
+        }
+    }
 }
 
 /// Returns whether the error says that others hold the database.
@@ -102,13 +121,12 @@ pub(super) fn explain(path: &Path, error: &rusqlite::Error) -> StoreError {
         None if matches!(error, rusqlite::Error::FromSqlConversionFailure(..)) => {
             StoreError::UnknownRecord { path, detail }
         }
+        // With a limit of file sizes, that limit may be the cause, and waiting for room would not help.
+        Some(ErrorCode::DiskFull) if file_limit::told().is_none() => StoreError::Full { path, detail },
         Some(ErrorCode::SystemIoFailure | ErrorCode::DiskFull) => {
             // SQLite does not say which error of the system it was.
             let limit = file_limit::told().map(|limit| format!("; {limit}")).unwrap_or_default();
-            let hint = match error.sqlite_error_code() {
-                Some(ErrorCode::SystemIoFailure) if limit.is_empty() => IO_HINT,
-                _ => "",
-            };
+            let hint = if limit.is_empty() { IO_HINT } else { "" };
             StoreError::Failed { path, detail: detail + &limit + hint }
         }
         Some(ErrorCode::CannotOpen) => {
