@@ -23,6 +23,7 @@ use unhang_bridge::Era;
 use unhang_jobs::{
     engine::{HeldCall, JobStatus},
     record::CallTicket,
+    timestamp::JobTimestamp,
 };
 use unhang_proc::deadline::Deadline;
 
@@ -160,7 +161,7 @@ impl PromotedCalls {
             call.server
         );
         let kept = FollowedJob { who: details.who(), session: None, is_repeatable, same: details.same() };
-        let left_of_it = status.record.timeout().unwrap_or_default().saturating_sub(status.elapsed());
+        let left_of_it = status.time_left(JobTimestamp::now()).unwrap_or_default();
         let (asides, said) = mpsc::channel(ASIDES);
         let news = TaskNews::new();
         let deadline = Deadline::after(left_of_it);

@@ -278,6 +278,13 @@ impl JobRecord {
         self.timeout_ms.map(Duration::from_millis)
     }
 
+    /// Returns how long the job may still take at this time; `None` if it has no limit.
+    #[must_use]
+    pub fn time_left(&self, now: JobTimestamp) -> Option<Duration> {
+        let since = now.since(self.started_at.unwrap_or(self.created_at));
+        Some(self.timeout()?.saturating_sub(since))
+    }
+
     /// Returns the time between SIGTERM and SIGKILL when the job has to end.
     #[must_use]
     pub fn stop_grace(&self) -> Duration {
@@ -503,6 +510,21 @@ mod tests {
         assert_eq!(record.timeout(), Some(Duration::from_millis(1500)));
         assert_eq!(record.stop_grace(), Duration::from_millis(250));
         assert_eq!(command().timeout(), None);
+    }
+
+    #[test]
+    fn the_time_that_is_left_counts_from_the_start() {
+        let at = JobTimestamp::from_millis;
+        for (started_at, timeout_ms, left) in [
+            (None, Some(1000), Some(700)),
+            (Some(at(200)), Some(1000), Some(900)),
+            (Some(at(200)), Some(50), Some(0)),
+            (Some(at(900)), Some(50), Some(50)),
+            (None, None, None),
+        ] {
+            let record = JobRecord { created_at: at(0), started_at, timeout_ms, ..command() };
+            assert_eq!(record.time_left(at(300)), left.map(Duration::from_millis), "{record:?}");
+        }
     }
 
     #[test]

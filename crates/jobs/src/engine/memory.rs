@@ -9,6 +9,7 @@
 use std::{
     collections::{BTreeSet, HashMap, HashSet, VecDeque},
     sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
+    time::Duration,
 };
 
 use tokio::sync::watch;
@@ -41,10 +42,18 @@ pub struct JobStatus {
 impl JobStatus {
     /// Returns how long the job has been running, or ran; for a queued job, how long it has waited.
     #[must_use]
-    pub fn elapsed(&self) -> std::time::Duration {
+    pub fn elapsed(&self) -> Duration {
         let ending = self.record.ending.as_ref();
         let end = ending.map_or_else(JobTimestamp::now, |ending| ending.completed_at);
         end.since(self.record.started_at.unwrap_or(self.record.created_at))
+    }
+
+    /// Returns how long the job may still take at this time, by its timeout and its start; `None` if it has no limit. A job that has ended
+    /// takes no time any more.
+    #[must_use]
+    pub fn time_left(&self, now: JobTimestamp) -> Option<Duration> {
+        let left = self.record.time_left(now);
+        if self.record.status.is_final() { left.map(|_| Duration::ZERO) } else { left }
     }
 }
 
@@ -295,8 +304,6 @@ impl KnownJobs {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
     use crate::{
         record::{EndRecord, JobEnd},
@@ -347,6 +354,17 @@ mod tests {
         let completed_at = before_now(3 * MINUTE);
         record.end(&EndRecord { completed_at, ..EndRecord::without_run(JobEnd::Failed) });
         is_about(&record, 4 * MINUTE);
+    }
+
+    #[test]
+    fn a_job_that_has_ended_takes_no_time_any_more() {
+        let status = |record| JobStatus { record, queue_position: None, progress: None, wait_reason: None };
+        let now = JobTimestamp::now();
+        let mut record = JobRecord { created_at: now, timeout_ms: Some(5000), ..command() };
+        assert_eq!(status(record.clone()).time_left(now), Some(Duration::from_secs(5)));
+        record.end(&EndRecord::without_run(JobEnd::Failed));
+        assert_eq!(status(record).time_left(now), Some(Duration::ZERO));
+        assert_eq!(status(command()).time_left(now), None);
     }
 
     #[test]
