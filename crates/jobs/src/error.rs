@@ -191,6 +191,57 @@ pub enum JobError {
         /// The cause in words.
         cause: String,
     },
+    /// A call has ended, and its end cannot be written down for lack of room. The call is still held.
+    #[error(
+        "job {id} has ended, and its end cannot be recorded: {cause}; make room on the disk, and unhang \
+         records the end"
+    )]
+    NoRoomForEnd {
+        /// The job.
+        id: JobId,
+        /// The cause in words.
+        cause: String,
+    },
+    /// This process holds the call no longer.
+    #[error("this process does not hold job {0} any more")]
+    NotHeld(JobId),
+    /// The call cannot have a keeper, because nothing would end it if the keeper stood still.
+    #[error(
+        "job {0} has no time limit, so it cannot be kept for another process: give the call a time limit"
+    )]
+    NoTimeLimit(JobId),
+    /// The process that was to stand by for a call has gone, or cannot be seen from here.
+    #[error("job {id} cannot be kept by process {keeper}: there is no such process here; start another one")]
+    KeeperGone {
+        /// The job.
+        id: JobId,
+        /// The number of the process.
+        keeper: u32,
+    },
+    /// Another process stands by for the call, or none.
+    #[error("job {id} {}", not_kept(*keeper, *other))]
+    NotKept {
+        /// The job.
+        id: JobId,
+        /// The number of the process that was taken for the keeper, if one was named.
+        keeper: Option<u32>,
+        /// The number of the process that stands by.
+        other: Option<u32>,
+    },
+    /// The holder of a call did not go in time.
+    #[error(
+        "job {id} cannot be resumed: process {holder} still held it after {} s; end that process, or try \
+         again once it has ended",
+        .waited.as_secs()
+    )]
+    StillHeld {
+        /// The job.
+        id: JobId,
+        /// The number of the process that holds the call.
+        holder: u32,
+        /// The time for which the caller waited.
+        waited: Duration,
+    },
     /// The engine is being closed.
     #[error("the job engine is shutting down")]
     Closed,
@@ -206,6 +257,17 @@ impl JobError {
         }
     }
 
+    /// Returns whether the action may succeed later, once somebody has made room on the disk.
+    #[must_use]
+    pub fn is_for_lack_of_room(&self) -> bool {
+        match self {
+            Self::File(error) => error.is_for_lack_of_room(),
+            Self::Store(error) => error.is_for_lack_of_room(),
+            Self::NoRoomForEnd { .. } => true,
+            _ => false,
+        }
+    }
+
     /// Returns whether files caused the error, and not the database. Then it concerns only the job that the files belong to.
     pub(crate) fn is_of_files(&self) -> bool {
         match self {
@@ -213,6 +275,21 @@ impl JobError {
             Self::Store(error) => matches!(**error, StoreError::File(_)),
             _ => false,
         }
+    }
+}
+
+/// Says which process does not stand by for a job, and which one does.
+fn not_kept(keeper: Option<u32>, other: Option<u32>) -> String {
+    match (keeper, other) {
+        (Some(keeper), Some(other)) => {
+            format!(
+                "is kept by process {other} and not by process {keeper}, so it cannot be resumed for that one"
+            )
+        }
+        (Some(keeper), None) => {
+            format!("is not kept by process {keeper}, nor by any other, so it cannot be resumed")
+        }
+        (None, _) => "has no process that stands by for it, so nobody can go on with it".to_owned(),
     }
 }
 

@@ -22,6 +22,7 @@ use std::{
     io,
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use serde::{Serialize, de::DeserializeOwned};
@@ -33,7 +34,7 @@ pub use self::{
     files::{Durability, FileError, read_at_most, remove_unfinished, replace},
     name::{FileName, InputName, NotAFileName},
 };
-use crate::id::JobId;
+use crate::{id::JobId, timestamp::JobTimestamp};
 
 mod files;
 mod layout;
@@ -54,6 +55,8 @@ pub(crate) const RUN: &str = "run.json";
 pub(crate) const EXIT: &str = "exit.json";
 /// The wish that the job ends: an empty file.
 pub(crate) const CANCEL: &str = "cancel";
+/// The mark that a process of another container has seen a call without its holder: an empty file.
+pub(crate) const UNHELD: &str = "unheld";
 /// All arguments of the tool call.
 pub const ARGUMENTS: &str = "input.json";
 /// The log of the work's stdout.
@@ -218,6 +221,12 @@ impl JobFolder {
             }
             _ => Ok(()),
         }
+    }
+
+    /// Returns how long ago one of unhang's files was written; `None` if it does not exist. The clock may jump.
+    pub(crate) fn age(&self, name: &str) -> Option<Duration> {
+        let written = fs::symlink_metadata(self.file(name)).and_then(|found| found.modified()).ok()?;
+        Some(JobTimestamp::now().since(written.into()))
     }
 
     /// Renames a damaged file, so that another can be put in its place.

@@ -1,20 +1,44 @@
 //! Finds out the state of a call that is a job, and acts on it.
 //!
+//! Theory of operation. A call whose holder has gone may have a keeper: a process that has it resumed. Nobody tells when it will do so, so
+//! three clocks see to it that the call does not stay open for ever. All of them begin with something that is on the disk.
+//!
+//! | the keeper | the call is settled |
+//! |---|---|
+//! | lives | when its time and [`KEEPER_SLACK`] are over, as failed |
+//! | lives, and somebody wants the call to end | [`WISH_PATIENCE`] after the wish, as cancelled |
+//! | is in another container, where nobody here can see it | [`UNSEEN_LIMIT`] after the first look without a holder, as failed |
+//! | has gone | at once, as failed |
+//!
 //! Invariants
 //!
 //! - A call belongs to its holder as long as the holder lives. Only after that another process may end it or ask for its answer.
+//! - A call with a living keeper is left to the process that resumes it, unless one of the clocks says otherwise.
 //! - A call whose answer can still be had is left for another process to take up, unless its time is over or it was cancelled.
+//! - Whoever settles a call has looked at its row under the lock of its folder.
 
-use unhang_proc::{identity::Identity, lock::Lock};
+use std::time::Duration;
+
+use unhang_proc::{identity::is_same_boot, lock::Lock};
 
 use crate::{
-    folder::{CANCEL, DataFolder, EXIT, FileError, LOCK},
+    folder::{CANCEL, DataFolder, EXIT, FileError, JobFolder, LOCK, UNHELD},
     judge::JobFinding,
     record::{CallRecord, EndReason, EndRecord, JobEnd, JobRecord},
     settle::{JobAdmission, settle, write_ending},
     store::{self, JobRow, ShimStarter, Store, StoreError},
     timestamp::JobTimestamp,
 };
+
+/// The time that a keeper has beyond the job's own. The process that resumes a call ends it when its time is over, and must not be
+/// overtaken.
+const KEEPER_SLACK: Duration = Duration::from_secs(60);
+
+/// The time that a keeper has to have a call resumed that somebody wants to end. It is shorter than the wait of a cancellation.
+const WISH_PATIENCE: Duration = Duration::from_secs(10);
+
+/// The time that a keeper in another container has. A call is resumed within a second or two.
+const UNSEEN_LIMIT: Duration = Duration::from_secs(30);
 
 /// Whether the holder of a call has left it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,22 +47,33 @@ pub(crate) enum CallHolder {
     No,
     /// The process has gone, or has let go of the call.
     Yes,
+    /// The same, and the keeper lives.
+    ToKeeper,
+    /// The same, and the keeper is a process of another container.
+    ToUnseenKeeper,
 }
 
 /// Tells whether this call has been left, as seen from this process.
 pub(crate) fn left(call: &CallRecord, starter: &ShimStarter) -> CallHolder {
-    let is_free = call.ticket.as_ref().is_some_and(|ticket| ticket.is_free);
-    let is_of_this_boot = call.holder.boot_id == starter.boot_id;
-    let lives = is_of_this_boot && Identity::from(call.holder.process).is_alive();
-    if lives && !is_free { CallHolder::No } else { CallHolder::Yes }
+    let here = starter.boot_id.as_str();
+    let is_free = call.ticket.as_ref().is_some_and(|ticket| ticket.is_free)
+        || call.keeper.as_ref().is_some_and(|keeper| keeper.is_free);
+    if !is_free && call.holder.lives_in(here) {
+        return CallHolder::No;
+    }
+    match call.keeper.as_ref().map(|keeper| &keeper.identity) {
+        Some(keeper) if keeper.lives_in(here) => CallHolder::ToKeeper,
+        Some(keeper) if keeper.boot_id != here && is_same_boot(&keeper.boot_id, here) => {
+            CallHolder::ToUnseenKeeper
+        }
+        _ => CallHolder::Yes,
+    }
 }
 
 /// Returns whether the call has a ticket and there is still time to ask for the answer.
 pub(crate) fn may_be_taken_up(record: &JobRecord) -> bool {
-    let has_ticket = record.call.as_ref().is_some_and(|call| call.ticket.is_some());
-    let since = JobTimestamp::now().since(record.started_at.unwrap_or(record.created_at));
-    let has_time = record.timeout().is_some_and(|timeout| since < timeout);
-    has_ticket && has_time
+    let has_ticket = record.call.as_ref().is_some_and(CallRecord::has_ticket);
+    has_ticket && record.time_left(JobTimestamp::now()).is_some_and(|left| !left.is_zero())
 }
 
 /// Looks at a call that is not final.
@@ -49,13 +84,14 @@ pub(crate) fn judge_call(
     call: &CallRecord,
     admission: &JobAdmission<'_>,
 ) -> Result<JobFinding, StoreError> {
-    if left(call, admission.starter) == CallHolder::No {
-        return Ok(JobFinding::Alive);
-    }
     let (id, folder) = (job.record.job_id, data.job(job.record.job_id));
-    let is_unwanted = folder.has(CANCEL);
-    let may_go_on = may_be_taken_up(&job.record) && !folder.has(EXIT);
-    if may_go_on && !is_unwanted {
+    let goes_on = match left(call, admission.starter) {
+        CallHolder::No => true,
+        // Only the lock tells whether its holder lives.
+        CallHolder::ToUnseenKeeper => false,
+        holder => end_of_left(&folder, &job.record, call, holder)?.is_none(),
+    };
+    if goes_on {
         return Ok(JobFinding::Alive);
     }
     folder.create_if_missing()?;
@@ -65,24 +101,69 @@ pub(crate) fn judge_call(
         Ok(None) => return Ok(JobFinding::Alive),
         Err(error) => return Err(FileError::system("cannot lock", &folder.file(LOCK), error).into()),
     };
-    // From here on no other process can take the call up.
-    let now = store.read(|connection| store::get(connection, id))?.and_then(|job| job.record.call);
-    if now.is_some_and(|call| left(&call, admission.starter) == CallHolder::No) {
-        return Ok(JobFinding::Alive);
+    // From here on no other process can take the call up. One may have done so before, or have become its keeper.
+    let now = store.read(|connection| store::get(connection, id))?.map(|job| job.record);
+    let record = now.filter(|now| now.call.is_some()).unwrap_or_else(|| job.record.clone());
+    let call = record.call.as_ref().unwrap_or(call);
+    let holder = left(call, admission.starter);
+    let ending = match holder {
+        CallHolder::No => None,
+        _ => end_of_left(&folder, &record, call, holder)?,
+    };
+    if ending.is_none() && holder == CallHolder::ToUnseenKeeper {
+        folder.make_if_missing(UNHELD)?;
     }
-    let ending = match is_unwanted {
-        // Nobody was there to tell the server, but the call was cancelled all the same.
-        true => EndRecord::without_run(JobEnd::Cancelled),
-        false if call.ticket.is_some() => nobody_came(call),
-        false => unhang_ended(Some(call.is_repeatable)),
-    };
-    let ending = match folder.read::<EndRecord>(EXIT) {
-        Ok(Some(written)) => written,
-        // A damaged record does not count as an end.
-        Ok(None) | Err(FileError::Damaged { .. }) => write_ending(data, id, &ending)?,
-        Err(error) => return Err(error.into()),
-    };
+    let Some(ending) = ending else { return Ok(JobFinding::Alive) };
+    let ending = write_ending(data, id, &ending)?;
     settle(data, store, id, &ending, admission).map(JobFinding::Settled)
+}
+
+/// Returns how a call has ended whose holder has left it; `None` if it goes on.
+fn end_of_left(
+    folder: &JobFolder,
+    record: &JobRecord,
+    call: &CallRecord,
+    holder: CallHolder,
+) -> Result<Option<EndRecord>, FileError> {
+    match folder.read::<EndRecord>(EXIT) {
+        Ok(Some(written)) => return Ok(Some(written)),
+        // A damaged record does not count as an end.
+        Ok(None) | Err(FileError::Damaged { .. }) => {}
+        Err(error) => return Err(error),
+    }
+    // Nobody was there to tell the server, but the call was cancelled all the same.
+    let cancelled = EndRecord::without_run(JobEnd::Cancelled);
+    let is_kept = matches!(holder, CallHolder::ToKeeper | CallHolder::ToUnseenKeeper);
+    if is_kept {
+        let is_over = |name, limit| folder.age(name).is_some_and(|age| age >= limit);
+        let is_unseen = holder == CallHolder::ToUnseenKeeper && is_over(UNHELD, UNSEEN_LIMIT);
+        return Ok(if is_over(CANCEL, WISH_PATIENCE) {
+            Some(cancelled)
+        } else if has_outlived_its_time(record) {
+            Some(keeper_stood_still(call))
+        } else {
+            is_unseen.then(|| keeper_unseen(call))
+        });
+    }
+    Ok(if folder.has(CANCEL) {
+        Some(cancelled)
+    } else if may_be_taken_up(record) && !folder.has(EXIT) {
+        None
+    } else if call.has_ticket() {
+        Some(nobody_came(call))
+    } else if call.keeper.is_some() {
+        Some(keeper_gone(call))
+    } else {
+        Some(unhang_ended(Some(call.is_repeatable)))
+    })
+}
+
+/// Returns whether the job's time is over, and that of its keeper with it.
+fn has_outlived_its_time(record: &JobRecord) -> bool {
+    let now = JobTimestamp::now();
+    let slack = u64::try_from(KEEPER_SLACK.as_millis()).unwrap_or(u64::MAX);
+    let before = JobTimestamp::from_millis(now.millis().saturating_sub(slack));
+    record.time_left(before).is_some_and(|left| left.is_zero())
 }
 
 /// Makes the end of a call whose holder has gone, so that nobody waits for the answer.
@@ -109,6 +190,49 @@ fn nobody_came(call: &CallRecord) -> EndRecord {
     )
 }
 
+/// Makes the end of a call whose holder and keeper have both gone.
+fn keeper_gone(call: &CallRecord) -> EndRecord {
+    EndRecord::without_run(JobEnd::Failed).because(
+        EndReason::UnhangEnded,
+        format!(
+            "the unhang process that waited for the answer of `{}` ended before the answer came, and so did \
+             the process that stood by for it{}",
+            call.server,
+            again(Some(call.is_repeatable))
+        ),
+    )
+}
+
+/// Makes the end of a call whose keeper lives and has not had it resumed.
+fn keeper_stood_still(call: &CallRecord) -> EndRecord {
+    EndRecord::without_run(JobEnd::Failed).because(
+        EndReason::Timeout,
+        format!(
+            "the unhang process that waited for the answer of `{}` ended before the answer came, and the \
+             process that stands by for it{} did not go on with the call before its time was over{}",
+            call.server,
+            call.keeper
+                .as_ref()
+                .map_or(String::new(), |keeper| { format!(" (process {})", keeper.identity.process.pid) }),
+            again(Some(call.is_repeatable))
+        ),
+    )
+}
+
+/// Makes the end of a call whose keeper is in another container and has not had it resumed.
+fn keeper_unseen(call: &CallRecord) -> EndRecord {
+    EndRecord::without_run(JobEnd::Failed).because(
+        EndReason::UnhangEnded,
+        format!(
+            "the unhang process that waited for the answer of `{}` ended before the answer came, and the \
+             process of another container that stood by for it did not go on with the call within {} s{}",
+            call.server,
+            UNSEEN_LIMIT.as_secs(),
+            again(Some(call.is_repeatable))
+        ),
+    )
+}
+
 /// Returns the advice whether to call the tool again.
 fn again(is_repeatable: Option<bool>) -> &'static str {
     match is_repeatable {
@@ -120,13 +244,15 @@ fn again(is_repeatable: Option<bool>) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use std::{fs, time::Duration};
+    use std::{fs, time::SystemTime};
 
     use super::*;
     use crate::{
-        record::{CallTicket, ProcessRecord},
+        record::{CallKeeper, CallTicket, Holder, ProcessRecord},
         testing::{NOBODY, TestFolder, before_now, call, ticket},
     };
+
+    use unhang_proc::identity::kernel_boot;
 
     const HOUR: Duration = Duration::from_secs(3600);
 
@@ -144,6 +270,22 @@ mod tests {
             ("0000-1", NOBODY, Some(ticket(true)), CallHolder::Yes),
         ] {
             let call = call(boot_id, process, ticket).call.unwrap();
+            assert_eq!(left(&call, &starter), expected, "{call:?}");
+        }
+        let elsewhere = format!("{}-1234567890", kernel_boot(here));
+        for (process, keeper_boot, keeper, is_free, expected) in [
+            (own, here, own, false, CallHolder::No),
+            (own, here, NOBODY, false, CallHolder::No),
+            (own, here, own, true, CallHolder::ToKeeper),
+            (own, here, NOBODY, true, CallHolder::Yes),
+            (NOBODY, here, own, false, CallHolder::ToKeeper),
+            (NOBODY, here, NOBODY, false, CallHolder::Yes),
+            (NOBODY, elsewhere.as_str(), own, false, CallHolder::ToUnseenKeeper),
+            (NOBODY, "0000-1", own, false, CallHolder::Yes),
+        ] {
+            let mut call = call(here, process, Some(CallTicket::stand_in())).call.unwrap();
+            let identity = Holder { boot_id: keeper_boot.to_owned(), process: keeper };
+            call.keeper = Some(CallKeeper { identity, is_free });
             assert_eq!(left(&call, &starter), expected, "{call:?}");
         }
     }
@@ -171,12 +313,17 @@ mod tests {
             assert_eq!(may_be_taken_up(&record), expected, "{record:?}");
         }
         assert!(!may_be_taken_up(&crate::testing::command()), "a command is no call");
+        let stand_in = call("boot", NOBODY, Some(CallTicket::stand_in()));
+        assert!(
+            !may_be_taken_up(&JobRecord { timeout_ms: Some(60_000), ..stand_in }),
+            "no server has the answer"
+        );
     }
 
     /// The state of a call with this holder, as the next look leaves it, and the words about its end.
     fn state(
         (process, ticket, timeout_ms, is_repeatable): (Option<ProcessRecord>, Option<CallTicket>, u64, bool),
-        prepare: fn(&crate::folder::JobFolder),
+        prepare: fn(&JobFolder),
     ) -> (String, String) {
         let mut test = TestFolder::new();
         let process = process.unwrap_or(test.starter.process);
@@ -208,12 +355,12 @@ mod tests {
         const LONG: u64 = 7_200_000;
         let (gone, lives) = (Some(NOBODY), None);
         let kept = || Some(ticket(false));
-        let nothing: fn(&crate::folder::JobFolder) = |_| {};
-        let cancel: fn(&crate::folder::JobFolder) = |folder| fs::write(folder.file(CANCEL), "").unwrap();
-        let end: fn(&crate::folder::JobFolder) =
+        let nothing: fn(&JobFolder) = |_| {};
+        let cancel: fn(&JobFolder) = |folder| fs::write(folder.file(CANCEL), "").unwrap();
+        let end: fn(&JobFolder) =
             |folder| folder.write(EXIT, &EndRecord::without_run(JobEnd::Completed)).unwrap();
-        let damage: fn(&crate::folder::JobFolder) = |folder| fs::write(folder.file(EXIT), "{").unwrap();
-        let no_folder: fn(&crate::folder::JobFolder) = |folder| fs::remove_dir_all(folder.path()).unwrap();
+        let damage: fn(&JobFolder) = |folder| fs::write(folder.file(EXIT), "{").unwrap();
+        let no_folder: fn(&JobFolder) = |folder| fs::remove_dir_all(folder.path()).unwrap();
         for (call, prepare, expected, words) in [
             ((lives, None, 0, false), cancel, "alive", ""),
             ((lives, Some(ticket(true)), LONG, false), nothing, "alive", ""),
@@ -240,6 +387,102 @@ mod tests {
             untold.ends_with("before the answer came"),
             "nobody knows whether it can be repeated: {untold}"
         );
+    }
+
+    /// The state of a call whose holder has gone, with this keeper, as the next look leaves it.
+    fn state_of_kept(
+        (boot_id, keeper, timeout_ms): (String, ProcessRecord, u64),
+        prepare: fn(&JobFolder),
+    ) -> (String, String) {
+        let mut test = TestFolder::new();
+        let mut record = call(&test.starter.boot_id, NOBODY, Some(CallTicket::stand_in()));
+        (record.timeout_ms, record.created_at) = (Some(timeout_ms), before_now(HOUR));
+        let identity = Holder { boot_id, process: keeper };
+        record.call.as_mut().unwrap().keeper = Some(CallKeeper { identity, is_free: false });
+        let job = test.accept(&record);
+        prepare(&test.data.job(record.job_id));
+        let admission = JobAdmission { starter: &test.starter, limit: None, is_open: false };
+        let call = record.call.as_ref().unwrap();
+        judge_call(&test.data, &mut test.store, &job, call, &admission).unwrap();
+        let row = test.get(record.job_id);
+        assert_eq!(row.is_active, row == job, "an open call stays as it is");
+        let Some(ending) = row.record.ending else { return ("alive".to_owned(), String::new()) };
+        assert_eq!(row.record.call.unwrap().keeper, None);
+        let reason = ending.reason.map_or("-".to_owned(), |reason| reason.to_string());
+        (format!("{} {reason}", row.record.status), ending.detail.unwrap_or_default())
+    }
+
+    /// Makes a file of the job that was written so many seconds ago.
+    fn written(folder: &JobFolder, name: &str, seconds: u64) {
+        let file = fs::File::create(folder.file(name)).unwrap();
+        file.set_modified(SystemTime::now() - Duration::from_secs(seconds)).unwrap();
+    }
+
+    #[test]
+    fn a_left_call_is_its_keepers_until_one_of_the_clocks_is_over() {
+        const LONG: u64 = 7_200_000;
+        const SHORT: u64 = 3_600_000 - 30_000;
+        const OVER: u64 = 3_600_000 - 70_000;
+        let starter = crate::shims::this_process().unwrap();
+        let (here, own) = (starter.boot_id.clone(), starter.process);
+        let elsewhere = format!("{}-1234567890", kernel_boot(&here));
+        let lives = |timeout| (here.clone(), own, timeout);
+        let gone = |timeout| (here.clone(), NOBODY, timeout);
+        let unseen = |timeout| (elsewhere.clone(), own, timeout);
+        let earlier = |timeout| ("0000-1".to_owned(), own, timeout);
+        let nothing: fn(&JobFolder) = |_| {};
+        let wish: fn(&JobFolder) = |folder| written(folder, CANCEL, 5);
+        let old_wish: fn(&JobFolder) = |folder| written(folder, CANCEL, 15);
+        let mark: fn(&JobFolder) = |folder| written(folder, UNHELD, 20);
+        let old_mark: fn(&JobFolder) = |folder| written(folder, UNHELD, 40);
+        let end: fn(&JobFolder) =
+            |folder| folder.write(EXIT, &EndRecord::without_run(JobEnd::Completed)).unwrap();
+        let damage: fn(&JobFolder) = |folder| fs::write(folder.file(EXIT), "{").unwrap();
+        for (keeper, prepare, expected, words) in [
+            (lives(LONG), nothing, "alive", ""),
+            (lives(LONG), old_mark, "alive", ""),
+            (lives(LONG), damage, "alive", ""),
+            (lives(LONG), end, "completed -", ""),
+            (lives(LONG), wish, "alive", ""),
+            (lives(LONG), old_wish, "cancelled -", ""),
+            (lives(SHORT), nothing, "alive", ""),
+            (lives(OVER), nothing, "failed timeout", "stands by for it (process "),
+            (lives(OVER), wish, "failed timeout", "check before you repeat it"),
+            (gone(LONG), nothing, "failed unhang_ended", "and so did the process that stood by for it"),
+            (gone(LONG), wish, "cancelled -", ""),
+            (gone(LONG), end, "completed -", ""),
+            (earlier(LONG), nothing, "failed unhang_ended", "and so did the process that stood by for it"),
+            (unseen(LONG), nothing, "alive", ""),
+            (unseen(LONG), mark, "alive", ""),
+            (unseen(LONG), old_mark, "failed unhang_ended", "another container that stood by for it"),
+            (unseen(LONG), end, "completed -", ""),
+        ] {
+            let case = format!("{keeper:?}, expected {expected}");
+            let (found, detail) = state_of_kept(keeper, prepare);
+            assert_eq!(found, expected, "{case}: {detail}");
+            assert!(detail.contains(words), "{case}: {detail}");
+        }
+    }
+
+    #[test]
+    fn a_call_without_a_holder_is_marked_for_a_keeper_that_cannot_be_seen() {
+        let mut test = TestFolder::new();
+        let mut record = call(&test.starter.boot_id, NOBODY, Some(CallTicket::stand_in()));
+        record.timeout_ms = Some(60_000);
+        let boot_id = format!("{}-1234567890", kernel_boot(&test.starter.boot_id));
+        let identity = Holder { boot_id, process: test.starter.process };
+        record.call.as_mut().unwrap().keeper = Some(CallKeeper { identity, is_free: false });
+        let job = test.accept(&record);
+        let folder = test.data.job(record.job_id);
+        let admission = JobAdmission { starter: &test.starter, limit: None, is_open: false };
+        let call = record.call.as_ref().unwrap();
+        let mut look = || judge_call(&test.data, &mut test.store, &job, call, &admission).unwrap();
+        let held = Lock::try_take(&folder.file(LOCK)).unwrap().unwrap();
+        assert!(matches!(look(), JobFinding::Alive) && !folder.has(UNHELD), "its holder lives in there");
+        drop(held);
+        assert!(matches!(look(), JobFinding::Alive) && folder.has(UNHELD));
+        written(&folder, UNHELD, 40);
+        assert!(matches!(look(), JobFinding::Settled(_)));
     }
 
     #[test]

@@ -19,14 +19,16 @@
 use std::{fmt, path::PathBuf, str::FromStr, time::Duration};
 
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
+pub use self::call::{CallKeeper, CallRecord, CallTicket, Holder};
 use crate::{
     document::{Field, Pointer},
     id::JobId,
     room::Rules,
     timestamp::JobTimestamp,
 };
+
+mod call;
 
 /// The version of the files' format.
 pub const FORMAT: u32 = 2;
@@ -176,43 +178,6 @@ impl JobRecord {
     }
 }
 
-/// The record of a call: a server's tool works on the job, and a process waits for the answer.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct CallRecord {
-    /// The server, as the configuration calls it.
-    pub server: String,
-    /// The tool, as the server calls it.
-    pub tool: String,
-    /// Whether the tool may be called once more without doing anything twice, as its server says.
-    pub is_repeatable: bool,
-    /// The process that waits for the answer. Without a ticket no other process will ever have it.
-    pub holder: Holder,
-    /// The ticket with which another process can still get the answer.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ticket: Option<CallTicket>,
-}
-
-/// The means to get the answer of a call whose holder has gone: the server keeps the answer, under a name of its own.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct CallTicket {
-    /// The server that keeps the answer, told from others of the same name.
-    pub kept_by: String,
-    /// The parameters of the request to that server. This crate does not read them, and they hold no secrets.
-    pub details: Value,
-    /// Whether the holder has let go of the call. The holder may live on.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub is_free: bool,
-}
-
-/// A process of one boot.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Holder {
-    /// The boot in which the identity means something.
-    pub boot_id: String,
-    /// The process.
-    pub process: ProcessRecord,
-}
-
 /// `job.json`, and the row in the database: everything about a job that may be shown.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct JobRecord {
@@ -298,7 +263,7 @@ impl JobRecord {
         self.ending = Some(ending.clone());
         // The answer cannot be asked for any more.
         if let Some(call) = &mut self.call {
-            call.ticket = None;
+            (call.ticket, call.keeper) = (None, None);
         }
     }
 }
@@ -528,7 +493,7 @@ mod tests {
     }
 
     #[test]
-    fn an_end_sets_the_state_and_takes_the_ticket_away() {
+    fn an_end_sets_the_state_and_takes_ticket_and_keeper_away() {
         let [seen, told] = [5, 7].map(JobTimestamp::from_millis);
         for (outcome, status) in [
             (JobEnd::Completed, JobState::Completed),
@@ -538,11 +503,14 @@ mod tests {
         ] {
             for (started_at, known) in [(None, seen), (Some(told), told)] {
                 let mut record = call("boot", NOBODY, Some(ticket(true)));
+                let identity = Holder { boot_id: "boot".to_owned(), process: NOBODY };
+                record.call.as_mut().unwrap().keeper = Some(CallKeeper { identity, is_free: false });
                 record.started_at = Some(seen);
                 let ending = EndRecord { started_at, ..EndRecord::without_run(outcome) };
                 record.end(&ending);
                 assert_eq!((record.status, record.started_at), (status, Some(known)));
-                assert_eq!((record.ending, record.call.unwrap().ticket), (Some(ending), None));
+                let call = record.call.unwrap();
+                assert_eq!((record.ending, call.ticket, call.keeper), (Some(ending), None, None));
             }
         }
         let ending = EndRecord { exit_code: Some(3), ..EndRecord::without_run(JobEnd::Failed) };

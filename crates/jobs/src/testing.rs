@@ -113,6 +113,7 @@ pub(crate) fn call(boot_id: &str, process: ProcessRecord, ticket: Option<CallTic
         is_repeatable: false,
         holder: Holder { boot_id: boot_id.to_owned(), process },
         ticket,
+        keeper: None,
     };
     JobRecord { call: Some(call), command: Vec::new(), status: JobState::Running, ..command() }
 }

@@ -46,6 +46,7 @@ pub(super) fn report(change: impl FnOnce(&mut unhang_jobs::record::JobRecord)) -
             is_repeatable: false,
             holder,
             ticket: None,
+            keeper: None,
         });
         record.started_at = Some(record.created_at);
         change(record);

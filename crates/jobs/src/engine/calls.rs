@@ -2,20 +2,23 @@
 //!
 //! Theory of operation. The process that waits for the answer adopts the call ([`Engine::adopt`]), which is durable like every submission.
 //! It holds the call from then on ([`HeldCall`]): it tells the progress, and at last the end. The record names this process. No other
-//! process can ever have the answer. So a call whose process has gone has failed, and the process that finds it says so; unless its server
-//! keeps the answer and there is a ticket for it ([`super::tickets`]).
+//! process can ever have the answer. So a call whose process has gone has failed, and the process that finds it says so. There are two
+//! exceptions: its server keeps the answer and there is a ticket for it ([`super::tickets`]), or a process stands by for the call
+//! ([`super::keepers`]).
 //!
 //! ```text
 //! adopt ─ row, `active` (fsync) ─ id goes out ─ HeldCall ─┬ settled: results.json or error.json ─ exit.json ─ row: final
-//!                                                        ├ let go (dropped, a panic): the maintenance thread settles it as failed
+//!                                                        ├ let go (dropped, a panic): the maintenance thread settles it as failed,
+//!                                                        │ or leaves it to its keeper
 //!                                                        └ process gone: the next look of any engine settles it as failed,
-//!                                                          or leaves it for another process to take up
+//!                                                          or leaves it for another process to take up or resume
 //! ```
 //!
 //! Invariants
 //!
 //! - A call takes no slot: the server does the work, and runs already.
 //! - A call that is settled as completed has its result on the disk first.
+//! - An end that finds no room on the disk stays with the holder, who can try again.
 //! - While its holder lives, no other process says how a call ended; a process that wants it to end tells the holder. The holder has the
 //!   lock of the job's folder, for processes that cannot see it.
 
@@ -31,13 +34,14 @@ use std::{
 
 use tokio::{
     sync::{oneshot, watch},
-    time::timeout,
+    time::{Instant, sleep, timeout},
 };
-use unhang_proc::lock::Lock;
+use unhang_proc::{deadline::Deadline, lock::Lock};
 
 use super::{
     CHANGE_LIMIT, Engine, EngineState, SUBMIT_LIMIT,
     journal::{Journal, LogWriter},
+    keepers::{self, ResumedCall},
     memory::JobStatus,
     tickets, writer,
 };
@@ -48,6 +52,7 @@ use crate::{
     judge_call::unhang_ended,
     progress::JobProgress,
     record::{CallRecord, CallTicket, EndReason, EndRecord, FORMAT, Holder, JobEnd, JobRecord, JobState},
+    room::{ROOM_LOOK, is_full},
     settle::{settle, write_ending},
     store::{self, ShimStarter, Store, StoreError},
     submission::{LOG_LIMIT, PreparedSubmission, STOP_GRACE, discard, millis},
@@ -56,6 +61,9 @@ use crate::{
 
 /// The longest time that lines of the log may take to reach the disk before the end is written without them.
 const LOG_PATIENCE: Duration = Duration::from_secs(1);
+
+/// The pause between two tries to resume a call. The kernel frees the lock of a holder that has gone, and tells nobody.
+const RESUME_LOOK: Duration = Duration::from_millis(5);
 
 /// A call that is to become a job.
 #[derive(Clone, Debug)]
@@ -121,6 +129,7 @@ impl Adoption {
                 is_repeatable: self.is_repeatable,
                 holder: Holder { boot_id, process },
                 ticket: self.ticket.clone(),
+                keeper: None,
             }),
             command: Vec::new(),
             folder: inner.data.job(self.id).path().to_owned(),
@@ -197,13 +206,21 @@ impl CallEnd {
     }
 }
 
+/// A call that its owner let go of without an end.
+#[derive(Clone, Copy, Debug)]
+struct LetGoCall {
+    id: JobId,
+    /// Whether the owner had the answer. Then nobody else can have it.
+    was_answered: bool,
+}
+
 /// The calls that this engine's owners hold.
 #[derive(Debug, Default)]
 pub(super) struct Calls {
     /// The sender that tells each holder to end its call.
     held: Mutex<HashMap<JobId, watch::Sender<bool>>>,
     /// The calls that were let go of without an end.
-    let_go: Mutex<Vec<JobId>>,
+    let_go: Mutex<Vec<LetGoCall>>,
     journal: OnceLock<Option<Journal>>,
 }
 
@@ -212,7 +229,7 @@ impl Calls {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn let_go(&self) -> MutexGuard<'_, Vec<JobId>> {
+    fn let_go(&self) -> MutexGuard<'_, Vec<LetGoCall>> {
         self.let_go.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -237,9 +254,13 @@ impl Calls {
 }
 
 impl EngineState {
-    /// Settles the calls that nobody holds any more although this process lives.
+    /// Settles the calls that nobody holds any more although this process lives, or leaves them to their keepers.
     pub(super) fn settle_let_go(&self, store: &mut Store) -> Result<(), JobError> {
-        for id in std::mem::take(&mut *self.calls.let_go()) {
+        for call in std::mem::take(&mut *self.calls.let_go()) {
+            let id = call.id;
+            if !call.was_answered && keepers::leave(self, id).unwrap_or(false) {
+                continue;
+            }
             let known = self.memory.status(id).and_then(|status| status.record.call);
             let ending = unhang_ended(known.map(|call| call.is_repeatable));
             let settled = write_ending(&self.data, id, &ending)
@@ -247,7 +268,7 @@ impl EngineState {
                 .and_then(|ending| settle(&self.data, store, id, &ending, &self.admission()));
             if settled.is_err() {
                 // The next round tries it again.
-                self.calls.let_go().push(id);
+                self.calls.let_go().push(call);
             }
             self.tell_trouble(id, settled.map(drop).map_err(JobError::from))?;
         }
@@ -262,6 +283,7 @@ pub(super) struct UnclaimedCall {
     pub(super) id: JobId,
     cancelled: watch::Receiver<bool>,
     is_settled: AtomicBool,
+    was_answered: AtomicBool,
     /// The lock tells processes that cannot see this one, as from another container, that it lives (F-04).
     #[cfg_attr(not(test), expect(dead_code, reason = "it is held, not read"))]
     pub(super) lock: Option<Lock>,
@@ -286,7 +308,14 @@ impl UnclaimedCall {
     pub(super) fn with_lock(inner: Arc<EngineState>, id: JobId, lock: Option<Lock>) -> Self {
         let (cancel, cancelled) = watch::channel(false);
         inner.calls.held().insert(id, cancel);
-        Self { inner, id, cancelled, is_settled: AtomicBool::default(), lock }
+        Self {
+            inner,
+            id,
+            cancelled,
+            is_settled: AtomicBool::default(),
+            was_answered: AtomicBool::default(),
+            lock,
+        }
     }
 }
 
@@ -294,15 +323,17 @@ impl Drop for UnclaimedCall {
     fn drop(&mut self) {
         self.inner.calls.held().remove(&self.id);
         if !self.is_settled.load(Ordering::Relaxed) {
-            self.inner.calls.let_go().push(self.id);
+            let was_answered = self.was_answered.load(Ordering::Relaxed);
+            self.inner.calls.let_go().push(LetGoCall { id: self.id, was_answered });
         }
     }
 }
 
-/// A call that this process waits for. A held call that is dropped before it was settled has failed.
+/// A call that this process waits for. A held call that is dropped before it was settled has failed, or is left to its keeper.
 #[derive(Debug)]
 pub struct HeldCall {
-    pub(super) claim: UnclaimedCall,
+    pub(super) claim: Arc<UnclaimedCall>,
+    cancelled: watch::Receiver<bool>,
     pub(super) engine: Engine,
     pen: Option<LogWriter>,
 }
@@ -311,13 +342,13 @@ impl HeldCall {
     /// Makes the handle of a claimed call. `logged` is the number of bytes that its log has already.
     pub(super) fn new(claim: UnclaimedCall, engine: Engine, logged: u64) -> Self {
         let pen = engine.inner.calls.pen(&engine.inner.data, claim.id, logged);
-        Self { claim, engine, pen }
+        Self { cancelled: claim.cancelled.clone(), claim: Arc::new(claim), engine, pen }
     }
 
     /// Waits until the logged lines are on the disk, up to a limit.
-    pub(super) async fn log_is_written(&mut self) {
-        if let Some(pen) = self.pen.take() {
-            let _late = timeout(LOG_PATIENCE, pen.finish()).await;
+    pub(super) async fn log_is_written(&self) {
+        if let Some(pen) = &self.pen {
+            let _late = timeout(LOG_PATIENCE, pen.flush()).await;
         }
     }
 
@@ -330,7 +361,7 @@ impl HeldCall {
     /// Waits until somebody cancels the job. Cancel-safe.
     pub async fn cancelled(&mut self) {
         // The wait cannot fail: `claim` keeps the sender alive.
-        let _told = self.claim.cancelled.wait_for(|cancelled| *cancelled).await;
+        let _told = self.cancelled.wait_for(|cancelled| *cancelled).await;
     }
 
     /// Notes the progress of the call, if it is known, and the line that says what it is doing. Never waits.
@@ -355,30 +386,73 @@ impl HeldCall {
     /// # Errors
     /// Fails if the disk or the database fails. The maintenance thread then settles the call as failed as soon as they can be used again.
     pub async fn settle(mut self, end: CallEnd) -> Result<JobStatus, JobError> {
+        self.try_settle(&Arc::new(end)).await
+    }
+
+    /// Does the same as [`Self::settle`], and keeps the call if that fails, so that the caller can try again. After a success the call can
+    /// only be dropped.
+    ///
+    /// # Errors
+    /// Fails with [`JobError::NoRoomForEnd`] if the disk is full, and otherwise as [`Self::settle`] does.
+    pub async fn try_settle(&mut self, end: &Arc<CallEnd>) -> Result<JobStatus, JobError> {
         // If the log is late, the end is more urgent than the lines before it.
         self.log_is_written().await;
-        let id = self.claim.id;
-        let engine = self.engine.clone();
-        let claim = self.claim;
-        engine
+        let (claim, end) = (Arc::clone(&self.claim), Arc::clone(end));
+        claim.was_answered.store(true, Ordering::Relaxed);
+        self.engine
             .run_write(CHANGE_LIMIT, move |inner| {
-                let format = inner.status(id)?.record.format;
-                let work = inner.data.job(id).work(format);
-                let ending = match end.write(&work) {
-                    // Waiting does not help, so the job ends now and says why its answer is lost.
-                    Err(error) if error.is_over_file_limit() => CallEnd::not_stored(&error).write(&work)?,
-                    written => written?,
-                };
-                let ending = write_ending(&inner.data, id, &ending)?;
-                let settled = settle(&inner.data, &mut inner.store(), id, &ending, &inner.admission())?;
-                claim.is_over();
-                drop(claim);
-                inner.start_shims(&settled.admitted);
-                let job = inner.store().read(|connection| store::get(connection, id))?;
-                inner.memory.update(job);
-                inner.status(id)
+                write_end(inner, &claim, &end).map_err(|error| without_room(inner, claim.id, error))
             })
             .await
+    }
+
+    /// Does the same as [`Self::settle`], and waits for room if the disk is full: no other process knows the end. The log of this process
+    /// says so.
+    ///
+    /// # Errors
+    /// Fails as [`Self::settle`] does, but not for lack of room.
+    pub async fn settle_with_room(mut self, end: CallEnd) -> Result<JobStatus, JobError> {
+        let (id, end) = (self.id(), Arc::new(end));
+        let mut waits = false;
+        loop {
+            match self.try_settle(&end).await {
+                Err(error @ JobError::NoRoomForEnd { .. }) => {
+                    if !std::mem::replace(&mut waits, true) {
+                        tracing::warn!(job = id.as_str(), "{error}; unhang tries again every second");
+                    }
+                    sleep(ROOM_LOOK).await;
+                }
+                settled => return settled,
+            }
+        }
+    }
+}
+
+/// Brings the end of a held call to the disk. Touches the disk.
+fn write_end(inner: &EngineState, claim: &UnclaimedCall, end: &CallEnd) -> Result<JobStatus, JobError> {
+    let id = claim.id;
+    let format = inner.status(id)?.record.format;
+    let work = inner.data.job(id).work(format);
+    let ending = match end.write(&work) {
+        // Waiting does not help, so the job ends now and says why its answer is lost.
+        Err(error) if error.is_over_file_limit() => CallEnd::not_stored(&error).write(&work)?,
+        written => written?,
+    };
+    let ending = write_ending(&inner.data, id, &ending)?;
+    let settled = settle(&inner.data, &mut inner.store(), id, &ending, &inner.admission())?;
+    claim.is_over();
+    inner.start_shims(&settled.admitted);
+    let job = inner.store().read(|connection| store::get(connection, id))?;
+    inner.memory.update(job);
+    inner.status(id)
+}
+
+/// Returns the error of an end that was not written; on a full disk, that there is no room for it.
+fn without_room(inner: &EngineState, id: JobId, error: JobError) -> JobError {
+    let is_of_the_disk = matches!(error, JobError::File(_) | JobError::Store(_));
+    match is_of_the_disk && (error.is_for_lack_of_room() || is_full(inner.data.path())) {
+        true => JobError::NoRoomForEnd { id, cause: error.to_string() },
+        false => error,
     }
 }
 
@@ -417,6 +491,36 @@ impl Engine {
         let claim = self.run_write(CHANGE_LIMIT, move |_| tickets::take_up(&inner, id)).await?;
         let Some((claim, logged)) = claim else { return Ok(None) };
         Ok(Some((HeldCall::new(claim, self.clone(), logged), self.status(id).await?)))
+    }
+
+    /// Resumes a call with this keeper whose holder has gone; from then on this process holds it. The log and the time of the job go on, and
+    /// [`HeldCall::cancelled`] tells of a cancellation that came meanwhile. Waits until the holder has gone, but not beyond the deadline.
+    /// Returns `None` if the job has ended. Not cancel-safe: a call that was resumed and not returned goes back to its keeper.
+    ///
+    /// # Errors
+    /// Fails if another keeper or none stands by for the call, its holder does not go in time ([`JobError::StillHeld`]), or the disk or the
+    /// database fails.
+    pub async fn resume(
+        &self,
+        id: JobId,
+        keeper: &Holder,
+        deadline: Deadline,
+    ) -> Result<Option<(HeldCall, JobStatus)>, JobError> {
+        let begin = Instant::now();
+        loop {
+            let (inner, keeper) = (Arc::clone(&self.inner), keeper.clone());
+            let resumed = self.run_write(CHANGE_LIMIT, move |_| keepers::resume(&inner, id, &keeper)).await?;
+            match resumed {
+                ResumedCall::Ours(claim, logged) => {
+                    return Ok(Some((HeldCall::new(claim, self.clone(), logged), self.status(id).await?)));
+                }
+                ResumedCall::Ended => return Ok(None),
+                ResumedCall::HeldBy(holder) if deadline.is_past() => {
+                    return Err(JobError::StillHeld { id, holder, waited: begin.elapsed() });
+                }
+                ResumedCall::HeldBy(_) => sleep(RESUME_LOOK).await,
+            }
+        }
     }
 
     /// Returns the result of a call that has ended with one, as JSON, as its server gave it; `None` otherwise.

@@ -4,6 +4,9 @@
 //! before it starts the work and as soon as the wish is there. If no supervisor has the job, this process does. So it does not matter how
 //! far the job has come, nor which process dies meanwhile, nor in which container the supervisor is.
 //!
+//! The holder of a call finds the wish in the folder, in whichever process it is. So does the process that resumes a call whose first holder
+//! has gone: until then the wish waits, for a time ([`crate::judge_call`]).
+//!
 //! The wish is an empty file, for which a full disk has room as a rule. If it has no room, a signal tells a supervisor that can be
 //! signalled from here.
 //!

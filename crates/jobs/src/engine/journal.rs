@@ -101,7 +101,7 @@ impl LogWriter {
     }
 
     /// Waits until everything before is written, if the queue has room for the question. Cancel-safe.
-    pub(super) async fn finish(self) {
+    pub(super) async fn flush(&self) {
         let (done, written) = oneshot::channel();
         if self.journal.0.try_send(Order::SayWhenDone(done)).is_ok() {
             // The thread may have panicked; then nothing more will be written.
@@ -131,7 +131,7 @@ mod tests {
         for line in ["one\r\ntwo", "three", "four and more", "five"] {
             pen.line(line);
         }
-        pen.finish().await;
+        pen.flush().await;
         let text = fs::read_to_string(&path).unwrap();
         assert_eq!(text, "one  two\nthree\n(the log is full; unhang drops the rest)\n");
     }

@@ -19,6 +19,7 @@ mod cancel;
 mod clock;
 mod disk;
 mod journal;
+mod keepers;
 mod maintenance;
 mod memory;
 mod migration;

@@ -53,7 +53,7 @@ impl HeldCall {
     ///
     /// # Errors
     /// Fails as [`Self::note`] does.
-    pub async fn leave(mut self, ticket: CallTicket) -> Result<(), JobError> {
+    pub async fn leave(self, ticket: CallTicket) -> Result<(), JobError> {
         // The claim is over even if the disk fails or is slow: the server has the answer.
         self.claim.is_over();
         self.log_is_written().await;
@@ -91,7 +91,7 @@ pub(super) fn take_up(inner: &Arc<EngineState>, id: JobId) -> Result<Option<(Unc
     let is_ours = change(inner, id, |record| {
         let may_go_on = may_be_taken_up(record) && !is_over;
         let Some(call) = record.call.as_mut().filter(|_| may_go_on) else { return false };
-        if left(call, &inner.starter) == CallHolder::No {
+        if left(call, &inner.starter) != CallHolder::Yes {
             return false;
         }
         call.holder = this_process(inner);
@@ -117,13 +117,14 @@ fn write_ticket(inner: &EngineState, id: JobId, ticket: CallTicket) -> Result<()
     is_noted.map(drop)
 }
 
-fn this_process(inner: &EngineState) -> Holder {
+/// Names this process as the holder of a call.
+pub(super) fn this_process(inner: &EngineState) -> Holder {
     let ShimStarter { boot_id, process, .. } = inner.starter.clone();
     Holder { boot_id, process }
 }
 
 /// Changes the current record of a call that has not ended. Returns whether it was changed.
-fn change(
+pub(super) fn change(
     inner: &EngineState,
     id: JobId,
     change: impl FnOnce(&mut JobRecord) -> bool,
@@ -177,7 +178,7 @@ mod tests {
         };
         let (mut held, _) = engine.adopt(adoption).await.unwrap();
         // By its row alone, as where the folder could not be locked.
-        held.claim.lock = None;
+        Arc::get_mut(&mut held.claim).expect("nobody else has it").lock = None;
         let inner = &engine.inner;
         let mut job =
             inner.store().read(|connection| store::get(connection, held.id())).unwrap().expect("it is there");

@@ -272,9 +272,13 @@ pub(crate) struct Helper {
 
 impl Helper {
     pub(crate) fn start(arguments: &[OsString]) -> Self {
+        Self::start_program(&fixture(), arguments)
+    }
+
+    /// Another program, whose lines are read.
+    pub(crate) fn start_program(program: &Path, arguments: &[OsString]) -> Self {
         let (reader, writer) = pipe_with(PipeFlags::CLOEXEC).unwrap();
-        let program = fixture();
-        let launch = Launch { output: Stream::Descriptor(writer), ..Launch::new(&program, arguments) };
+        let launch = Launch { output: Stream::Descriptor(writer), ..Launch::new(program, arguments) };
         let process = spawn(launch).unwrap();
         Self { process, lines: BufReader::new(fs::File::from(reader)).lines() }
     }
@@ -319,6 +323,13 @@ impl Helper {
     pub(crate) async fn kill(mut self) {
         self.process.signal(Signal::KILL);
         until("it has gone", || self.process.try_reap()).await;
+    }
+}
+
+impl Drop for Helper {
+    /// Leaves no process where a test fails.
+    fn drop(&mut self) {
+        self.process.signal(Signal::KILL);
     }
 }
 

@@ -9,6 +9,7 @@ mod crashes;
 mod damage;
 mod everywhere;
 mod folder;
+mod keepers;
 mod kills;
 mod layout;
 mod life;

@@ -87,6 +87,7 @@ fn the_machine_is_told_in_tenths_of_a_per_cent_and_ties_as_what_jobs_end_with() 
                     is_repeatable: false,
                     holder: Holder { boot_id: "b".to_owned(), process: Identity::own().unwrap().into() },
                     ticket: None,
+                    keeper: None,
                 });
             }),
             status(|record| record.status = JobState::Completed),

@@ -1,0 +1,143 @@
+//! The facts of a call that is a job: which process waits for the answer, and which process can have it after that one.
+//!
+//! Invariants
+//!
+//! - A call that has ended has neither ticket nor keeper.
+//! - A call with a keeper has a ticket too, its own or [`CallTicket::stand_in`]. An older unhang knows no keepers. It settles a call as soon
+//!   as the holder has gone, unless the call has a ticket and its time is not over. So [`FORMAT`](super::FORMAT) stays: an older unhang
+//!   still lists such a call and cancels it, and it finds no server with the stand-in's name.
+
+use std::io;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use unhang_proc::identity::{Identity, boot_id};
+
+use super::ProcessRecord;
+
+/// The record of a call: a server's tool works on the job, and a process waits for the answer.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CallRecord {
+    /// The server, as the configuration calls it.
+    pub server: String,
+    /// The tool, as the server calls it.
+    pub tool: String,
+    /// Whether the tool may be called once more without doing anything twice, as its server says.
+    pub is_repeatable: bool,
+    /// The process that waits for the answer. Without a ticket and a keeper no other process will ever have it.
+    pub holder: Holder,
+    /// The ticket with which another process can still get the answer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ticket: Option<CallTicket>,
+    /// The process that stands by, and that has the answer waited for when the holder has gone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub keeper: Option<CallKeeper>,
+}
+
+impl CallRecord {
+    /// Returns whether the call has a ticket with which a server can be asked for the answer.
+    pub(crate) fn has_ticket(&self) -> bool {
+        self.ticket.as_ref().is_some_and(|ticket| ticket.kept_by != STAND_IN)
+    }
+}
+
+/// The means to get the answer of a call whose holder has gone: the server keeps the answer, under a name of its own.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CallTicket {
+    /// The server that keeps the answer, told from others of the same name.
+    pub kept_by: String,
+    /// The parameters of the request to that server. This crate does not read them, and they hold no secrets.
+    pub details: Value,
+    /// Whether the holder has let go of the call. The holder may live on.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_free: bool,
+}
+
+/// The name of no server: those of servers are digests.
+const STAND_IN: &str = "keeper";
+
+impl CallTicket {
+    /// Makes the ticket that keeps an older unhang from settling a call with a keeper. Nobody gets an answer with it.
+    pub(crate) fn stand_in() -> Self {
+        Self { kept_by: STAND_IN.to_owned(), details: Value::Null, is_free: false }
+    }
+}
+
+/// The process that stands by for a call: when the holder has gone, it starts a process that resumes the call.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CallKeeper {
+    /// The process.
+    #[serde(flatten)]
+    pub identity: Holder,
+    /// Whether the holder has left the call to it. The holder may live on.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_free: bool,
+}
+
+/// A process of one boot.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Holder {
+    /// The boot in which the identity means something.
+    pub boot_id: String,
+    /// The process.
+    pub process: ProcessRecord,
+}
+
+impl Holder {
+    /// Names a process of this boot.
+    ///
+    /// # Errors
+    /// Fails with the system's error if the system does not tell which boot this is.
+    pub fn here(process: Identity) -> io::Result<Self> {
+        Ok(Self { boot_id: boot_id()?, process: process.into() })
+    }
+
+    /// Returns whether the process lives, as seen from this boot.
+    pub(crate) fn lives_in(&self, boot_id: &str) -> bool {
+        self.boot_id == boot_id && Identity::from(self.process).is_alive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{from_value, json, to_value};
+
+    use super::*;
+
+    /// What an unhang without keepers reads.
+    #[derive(Deserialize)]
+    struct OlderCall {
+        holder: Holder,
+        ticket: Option<CallTicket>,
+    }
+
+    #[test]
+    fn an_old_record_is_read_as_before_and_an_older_unhang_sees_a_ticket() {
+        let holder = json!({ "boot_id": "boot", "process": { "pid": 7, "start": 70 } });
+        let old = json!({ "server": "srv", "tool": "slow", "is_repeatable": true, "holder": holder });
+        let mut call: CallRecord = from_value(old.clone()).unwrap();
+        assert_eq!((&call.ticket, &call.keeper, call.has_ticket()), (&None, &None, false));
+        assert_eq!(to_value(&call).unwrap(), old, "nothing is added to a call without a keeper");
+
+        let identity = Holder { boot_id: "boot".to_owned(), process: ProcessRecord { pid: 8, start: 80 } };
+        call.keeper = Some(CallKeeper { identity, is_free: false });
+        call.ticket = Some(CallTicket::stand_in());
+        let written = to_value(&call).unwrap();
+        let keeper = json!({ "boot_id": "boot", "process": { "pid": 8, "start": 80 } });
+        assert_eq!(written["keeper"], keeper);
+        let older: OlderCall = from_value(written.clone()).unwrap();
+        assert_eq!(older.holder, call.holder);
+        assert!(older.ticket.is_some_and(|ticket| !ticket.is_free), "it leaves the call alone for its time");
+        assert!(!call.has_ticket(), "nobody is asked for the answer");
+        assert_eq!(from_value::<CallRecord>(written).unwrap(), call);
+    }
+
+    #[test]
+    fn a_process_lives_in_its_own_boot_alone() {
+        let own = Holder::here(Identity::own().unwrap()).unwrap();
+        assert!(own.lives_in(&own.boot_id));
+        assert!(!own.lives_in("another"));
+        let gone = Holder { process: crate::testing::NOBODY, ..own.clone() };
+        assert!(!gone.lives_in(&own.boot_id));
+    }
+}
