@@ -50,7 +50,8 @@ pub struct ServerInfo {
 }
 
 impl ServerInfo {
-    fn read(revision: Revision, answer: &RawValue) -> Self {
+    /// Reads what a server has said of itself in its answer to a handshake of this revision. Members that the answer lacks are empty.
+    pub fn read(revision: Revision, answer: &RawValue) -> Self {
         let mut members: Map<String, Value> = serde_json::from_str(answer.get()).unwrap_or_default();
         let mut take = |name: &str| members.remove(name);
         let meta = take("_meta");

@@ -138,13 +138,13 @@ pub(crate) fn link() -> (UpstreamHandle, Mailbox) {
 }
 
 /// Tells the actor when nobody waits for the answer any more.
-struct WithdrawalGuard<'a> {
+struct WithdrawalGuard {
     reply: oneshot::Receiver<RequestOutcome>,
     is_over: bool,
-    withdrawn: &'a Notify,
+    withdrawn: Arc<Notify>,
 }
 
-impl Drop for WithdrawalGuard<'_> {
+impl Drop for WithdrawalGuard {
     fn drop(&mut self) {
         if !self.is_over {
             self.reply.close();
@@ -169,14 +169,27 @@ impl UpstreamHandle {
     pub(crate) async fn request(&self, request: ActorRequest) -> RequestOutcome {
         self.ready().await?;
         let (reply, received) = oneshot::channel();
-        let mut waiting = WithdrawalGuard { reply: received, is_over: false, withdrawn: &self.withdrawn };
+        let outcome = self.outcome(received);
         let command = ActorCommand::Request(Box::new(request), reply);
-        if self.commands.send(command).await.is_err() {
-            return Err(self.ended_error());
+        // If nobody takes the command, its end of the reply is dropped with it.
+        let _taken = self.commands.send(command).await;
+        outcome.await
+    }
+
+    /// Waits for the outcome of a request, which comes here. Dropping the future withdraws the request, also before the first poll. The
+    /// future holds no handle.
+    pub(crate) fn outcome(
+        &self,
+        reply: oneshot::Receiver<RequestOutcome>,
+    ) -> impl Future<Output = RequestOutcome> + Send + use<> {
+        let guard = WithdrawalGuard { reply, is_over: false, withdrawn: Arc::clone(&self.withdrawn) };
+        let state = self.state.clone();
+        async move {
+            let mut waiting = guard;
+            let outcome = (&mut waiting.reply).await;
+            waiting.is_over = true;
+            outcome.unwrap_or_else(|_| Err(ended_error(&state)))
         }
-        let outcome = (&mut waiting.reply).await;
-        waiting.is_over = true;
-        outcome.unwrap_or_else(|_| Err(self.ended_error()))
     }
 
     /// Notes that the roots of the client have changed. Several changes may be told as one.
@@ -232,11 +245,11 @@ impl UpstreamHandle {
         let gone = deadline.timeout(state.wait_for(|state| state.has_gone)).await;
         matches!(gone, Ok(Ok(_)))
     }
+}
 
-    fn ended_error(&self) -> Error {
-        match &self.state.borrow().phase {
-            ServerPhase::Over(failure) => Error::Failure(failure.clone()),
-            _ => Failure::ended().into(),
-        }
+fn ended_error(state: &watch::Receiver<UpstreamStatus>) -> Error {
+    match &state.borrow().phase {
+        ServerPhase::Over(failure) => Error::Failure(failure.clone()),
+        _ => Failure::ended().into(),
     }
 }

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use unhang_proc::{
     deadline::Deadline,
     drain::{Drain, Tail, drain},
-    server::{Server, ServerEvent, ServerSpec},
+    server::{ErrorPipe, Server, ServerEvent, ServerSpec},
     spawn::SpawnError,
 };
 
@@ -38,6 +38,17 @@ impl ServerProcess {
         on_line: impl Fn(&[u8]) + Send + 'static,
     ) -> Result<ServerProcess, SpawnError> {
         let (server, stderr) = Server::start(spec)?;
+        Ok(Self::of(name, server, stderr, tail, on_line))
+    }
+
+    /// Takes a server that runs already. Its stderr goes the ways that [`start`](Self::start) describes.
+    pub fn of(
+        name: &str,
+        server: Server,
+        stderr: ErrorPipe,
+        tail: Tail,
+        on_line: impl Fn(&[u8]) + Send + 'static,
+    ) -> ServerProcess {
         let name = name.to_owned();
         let drain = drain(stderr, tail, move |line| {
             if !line.trim_ascii().is_empty() {
@@ -45,14 +56,7 @@ impl ServerProcess {
                 on_line(line);
             }
         });
-        Ok(ServerProcess {
-            server,
-            drain,
-            output_ended: false,
-            input_closed: false,
-            ask_at: None,
-            exited: false,
-        })
+        ServerProcess { server, drain, output_ended: false, input_closed: false, ask_at: None, exited: false }
     }
 
     /// Waits until the last output on stderr has been read. A thread reads it, which may not have had its turn.

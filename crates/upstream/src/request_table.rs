@@ -4,10 +4,11 @@
 //!
 //! - Every request that was begun comes out exactly once: answered, failed, withdrawn or lost.
 //! - An answer is matched by its id alone. An answer that nobody waits for is kept as junk and handed to nobody.
-//! - Ids count up from 1 and are never used again (L-28).
+//! - Ids count up from 1 and are never used again (L-28). After requests of another process were taken over, they count up from the
+//!   greatest id and token of these.
 //! - Time is handed in; nothing here has a clock, a descriptor or a task.
 
-use std::time::Duration;
+use std::{collections::HashMap, time::Duration};
 
 use serde_json::value::RawValue;
 use unhang_proc::drain::Tail;
@@ -71,6 +72,8 @@ pub(crate) struct RequestTable<R> {
     max_message: usize,
     calls: InFlight<PendingRequest<R>>,
     last_id: i64,
+    /// The progress tokens of requests that were taken over, and the ids of these. Our own tokens are ids.
+    resumed_tokens: HashMap<Id, Id>,
     junk: Junk,
     junk_lines: u64,
 }
@@ -82,6 +85,7 @@ impl<R> RequestTable<R> {
             max_message,
             calls: InFlight::new(LATE_IDS),
             last_id: 0,
+            resumed_tokens: HashMap::new(),
             junk: Junk::default(),
             junk_lines: 0,
         }
@@ -137,6 +141,30 @@ impl<R> RequestTable<R> {
         // The id is new, so no other entry has it.
         let _registered = self.calls.register(id.clone(), deadline, call);
         id
+    }
+
+    /// Takes over a request that another process has sent under this id, and that has waited for `before` already. `token` is its progress
+    /// token, if it has one. Returns false, and takes nothing, if the id is in flight already.
+    pub(crate) fn resume(
+        &mut self,
+        (id, token): (Id, Option<Id>),
+        (since, before): (Duration, Duration),
+        method: &str,
+        limit: Duration,
+        whose: R,
+    ) -> bool {
+        for used in [Some(&id), token.as_ref()].into_iter().flatten() {
+            if let Id::Integer(used) = used {
+                self.last_id = self.last_id.max(*used);
+            }
+        }
+        let call = PendingRequest { id: id.clone(), method: method.into(), since, before, limit, whose };
+        let deadline = since.checked_add(limit.saturating_sub(before));
+        let is_taken = self.calls.register(id.clone(), deadline, call).is_ok();
+        if is_taken && let Some(token) = token {
+            self.resumed_tokens.insert(token, id);
+        }
+        is_taken
     }
 
     /// Forgets a request whose answer nobody waits for any more. Returns it if it was still in flight.
@@ -284,7 +312,8 @@ impl<R> RequestTable<R> {
             // Progress means nothing for a request that has ended.
             ("notifications/progress", Some(params)) => {
                 let waits = |id: &Id| self.calls.contains(id);
-                if let Some(id) = wire::notified_token(params).filter(waits) {
+                let of_token = |token: Id| self.resumed_tokens.get(&token).cloned().unwrap_or(token);
+                if let Some(id) = wire::notified_token(params).map(of_token).filter(waits) {
                     events(TableEvent::Progress(id, owned(params)));
                 }
             }

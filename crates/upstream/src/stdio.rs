@@ -10,15 +10,17 @@ use std::{io, os::unix::ffi::OsStrExt, time::Duration};
 use tokio::{task::yield_now, time::Instant};
 use unhang_proc::{
     drain::Tail,
-    server::{Exit, ServerEvent, ServerSpec},
+    server::{ErrorPipe, Exit, Server, ServerEvent, ServerSpec},
     spawn::Environment,
 };
 use unhang_wire::{Lines, compose};
 
 use super::{
     Mailbox,
+    client::ResumedRequest,
+    handshake::ServerInfo,
     process::{ProcessEvent, ServerProcess, awaited},
-    upstream_session::{Outgoing, UpstreamConfig, UpstreamEvent, UpstreamSession},
+    upstream_session::{Outgoing, RequestOrigin, UpstreamConfig, UpstreamEvent, UpstreamSession},
 };
 use unhang_core::{
     config::STOP_SLACK,
@@ -35,31 +37,28 @@ const LIFE_LOOK: Duration = Duration::from_millis(250);
 
 /// Owns the server from its start until it has gone.
 pub(crate) async fn live(server: ServerSpec, config: UpstreamConfig, mailbox: Mailbox) {
-    let mut actor = StdioActor::new(server, config, mailbox);
+    let mut actor = StdioActor::new(Some(server), config, mailbox);
     actor.start();
-    while !actor.is_over() {
-        let (reads, writes) = (actor.reads(), !actor.to_server.is_empty());
-        let also = actor.next_look();
-        tokio::select! {
-            event = actor.upstream_session.next(also) => actor.attend(event),
-            awaited = awaited(&actor.process, reads, writes) => match awaited {
-                ProcessEvent::Event(event) => actor.process_event(event).await,
-                ProcessEvent::Readable(ready) => actor.read(ready),
-                ProcessEvent::Writable => {}
-                ProcessEvent::InputClosed => actor.input_closed(),
-            },
-        }
-        actor.send();
-        if actor.turn.is_over() {
-            yield_now().await;
-        }
-    }
-    actor.finish();
+    actor.live().await;
 }
 
+/// Owns a server from which another process has gone, until the server has gone. `requests` are those that the server still works on.
+pub(crate) async fn resume(
+    (server, stderr, info): (Server, ErrorPipe, ServerInfo),
+    requests: Vec<(ResumedRequest, RequestOrigin)>,
+    config: UpstreamConfig,
+    mailbox: Mailbox,
+) {
+    let mut actor = StdioActor::new(None, config, mailbox);
+    let name = &actor.upstream_session.name;
+    actor.process = Some(ServerProcess::of(name, server, stderr, actor.tail.clone(), |_| {}));
+    actor.upstream_session.resume(info, requests);
+    actor.live().await;
+}
 struct StdioActor {
     upstream_session: UpstreamSession,
-    server: ServerSpec,
+    /// The way to start the server; `None` if another process has started it.
+    server: Option<ServerSpec>,
     process: Option<ServerProcess>,
     to_server: Queue,
     lines: Lines,
@@ -81,7 +80,7 @@ struct StdioActor {
 }
 
 impl StdioActor {
-    fn new(server: ServerSpec, config: UpstreamConfig, mailbox: Mailbox) -> Self {
+    fn new(server: Option<ServerSpec>, config: UpstreamConfig, mailbox: Mailbox) -> Self {
         let tail = Tail::new(config.limits.stderr_tail);
         Self {
             lines: Lines::new(config.limits.max_message),
@@ -102,6 +101,27 @@ impl StdioActor {
         }
     }
 
+    async fn live(mut self) {
+        while !self.is_over() {
+            let (reads, writes) = (self.reads(), !self.to_server.is_empty());
+            let also = self.next_look();
+            tokio::select! {
+                event = self.upstream_session.next(also) => self.attend(event),
+                awaited = awaited(&self.process, reads, writes) => match awaited {
+                    ProcessEvent::Event(event) => self.process_event(event).await,
+                    ProcessEvent::Readable(ready) => self.read(ready),
+                    ProcessEvent::Writable => {}
+                    ProcessEvent::InputClosed => self.input_closed(),
+                },
+            }
+            self.send();
+            if self.turn.is_over() {
+                yield_now().await;
+            }
+        }
+        self.finish();
+    }
+
     fn is_over(&self) -> bool {
         self.process.is_none() || self.ends_by.is_some_and(|by| by <= Instant::now())
     }
@@ -115,8 +135,9 @@ impl StdioActor {
 
     /// Starts a process, and returns whether it runs.
     fn spawned(&mut self) -> bool {
+        let Some(server) = &self.server else { return false };
         tracing::debug!("starting `{}`", self.upstream_session.name);
-        match ServerProcess::start(&self.upstream_session.name, &self.server, self.tail.clone(), |_| {}) {
+        match ServerProcess::start(&self.upstream_session.name, server, self.tail.clone(), |_| {}) {
             Ok(process) => self.process = Some(process),
             Err(error) => self.start_failed(&error.to_string()),
         }
@@ -249,7 +270,8 @@ impl StdioActor {
         self.process = None;
         let happened = format!("`{}` could not be started: {error}", self.upstream_session.name);
         // Many configuration files have a whole command line in the place of a program.
-        let is_line = self.server.program.as_bytes().iter().any(u8::is_ascii_whitespace);
+        let program = self.server.as_ref().map(|server| server.program.as_bytes());
+        let is_line = program.is_some_and(|program| program.iter().any(u8::is_ascii_whitespace));
         let hint = if is_line { ARGUMENTS_HINT } else { START_HINT };
         let failure = self.upstream_session.failure(FaultKind::StartFailed, happened, hint);
         self.upstream_session.end(failure);
@@ -385,9 +407,9 @@ impl StdioActor {
             Some(_) => (FaultKind::ServerExited, happened, "see its stderr"),
             None => {
                 let happened = format!("{happened} before it answered anything");
-                let hint = match self.server.environment {
-                    Environment::Inherit => START_HINT,
-                    Environment::Exactly(_) => ENVIRONMENT_HINT,
+                let hint = match self.server.as_ref().map(|server| &server.environment) {
+                    Some(Environment::Exactly(_)) => ENVIRONMENT_HINT,
+                    Some(Environment::Inherit) | None => START_HINT,
                 };
                 (FaultKind::StartFailed, happened, hint)
             }

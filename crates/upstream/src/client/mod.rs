@@ -37,6 +37,7 @@ mod job_resource;
 mod lists;
 mod mirrors;
 mod pool;
+mod resumed;
 mod subscription;
 
 use std::{borrow::Cow, collections::BTreeMap, future::pending, sync::Arc, time::Duration};
@@ -57,12 +58,13 @@ use self::mirrors::Mirrors;
 pub use self::{
     job_resource::JobResource,
     pool::{DisposeOutcome, ServerPool},
+    resumed::{ResumedAnswer, ResumedRequest, ResumedServer},
     subscription::{Subscription, Topics},
 };
 pub use unhang_net::http::Address;
 
 use crate::{
-    ActorRequest, UpstreamHandle,
+    ActorRequest, Mailbox, UpstreamHandle,
     handshake::{HEADER_MISMATCH, Introduction},
     http,
     question::{self, OfSession, STATE, SideMessageSender},
@@ -171,6 +173,23 @@ impl Client {
     /// Starts the server as [`start`](Self::start) does. `is_legacy` says that the server was found to know handshakes alone.
     pub fn start_knowing(spec: ClientSpec, is_legacy: bool) -> Self {
         let ClientSpec { name, endpoint, limits, listener } = spec;
+        let mirrors = matches!(endpoint, Endpoint::Http(_)).then(Arc::default);
+        let (client, config, mailbox) = Self::with_actor(name, limits, listener, mirrors, is_legacy);
+        match endpoint {
+            Endpoint::Stdio(server) => drop(tokio::spawn(stdio::live(server, config, mailbox))),
+            Endpoint::Http(server) => drop(tokio::spawn(http::live(server, config, mailbox))),
+        }
+        client
+    }
+
+    /// Makes a client, and what its actor needs.
+    fn with_actor(
+        name: String,
+        limits: Limits,
+        listener: Arc<dyn ServerListener>,
+        mirrors: Option<Arc<Mirrors>>,
+        is_legacy: bool,
+    ) -> (Client, UpstreamConfig, Mailbox) {
         let (link, mailbox) = crate::link();
         let introduction = Introduction::new(&introduced(), &listener.capabilities().into());
         let client = Client {
@@ -178,15 +197,10 @@ impl Client {
             limits: limits.clone(),
             listener: listener.clone(),
             link,
-            mirrors: matches!(endpoint, Endpoint::Http(_)).then(Arc::default),
+            mirrors,
             doubted: Arc::default(),
         };
-        let config = UpstreamConfig { name, limits, introduction, listener, is_legacy };
-        match endpoint {
-            Endpoint::Stdio(server) => drop(tokio::spawn(stdio::live(server, config, mailbox))),
-            Endpoint::Http(server) => drop(tokio::spawn(http::live(server, config, mailbox))),
-        }
-        client
+        (client, UpstreamConfig { name, limits, introduction, listener, is_legacy }, mailbox)
     }
 
     /// Returns the server's name.

@@ -192,3 +192,28 @@ fn whoever_waits_for_a_server_that_has_gone_is_told_once() {
     assert_eq!(failure.exit_code(), unhang_core::exit::UNREACHABLE);
     assert_eq!((request_table.in_flight(), request_table.next_deadline()), (0, None));
 }
+
+#[test]
+fn a_request_of_another_process_is_answered_under_its_own_id_and_token() {
+    let mut request_table = RequestTable::new("srv", 1 << 20);
+    let text = |text: &str| Id::Text(text.into());
+    let resume = |table: &mut RequestTable<i64>, id: Id, token: Option<Id>, number| {
+        table.resume((id, token), (at(0), at(20)), "tools/call", LIMIT, number)
+    };
+    assert!(resume(&mut request_table, text("a"), Some(Id::Integer(40)), 1));
+    assert!(resume(&mut request_table, Id::Integer(7), None, 2));
+    assert!(!resume(&mut request_table, Id::Integer(7), None, 3), "the id is in flight");
+    assert_eq!(request_table.begin(at(0), "ping", LIMIT, 4), Id::Integer(41), "neither an id nor a token");
+    let told = hear(
+        &mut request_table,
+        b"{\"jsonrpc\":\"2.0\",\"method\":\"notifications/progress\",\"params\":{\"progressToken\":40,\"progress\":1}}\n\
+          {\"jsonrpc\":\"2.0\",\"id\":\"a\",\"result\":{\"n\":1}}\n\
+          {\"jsonrpc\":\"2.0\",\"method\":\"notifications/progress\",\"params\":{\"progressToken\":40,\"progress\":2}}\n",
+    );
+    assert_eq!(told, ["progress \"a\": {\"progressToken\":40,\"progress\":1}", "1 is {\"n\":1}"]);
+    assert_eq!(request_table.next_deadline(), Some(at(10)), "the other process has waited for 20 s");
+    let mut late = Vec::new();
+    request_table.expire(at(10), |event| late.push(short(event)));
+    assert_eq!(late.len(), 2, "{late:?}");
+    assert!(late[1].contains("within 30s"), "{late:?}");
+}

@@ -2,13 +2,14 @@
 //!
 //! Invariant: the whole handshake has one deadline, however many processes or requests it takes.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use unhang_wire::compose;
 
 use super::{AbandonedCalls, Outgoing, RequestOrigin, ServerPhase, UpstreamSession};
-use crate::handshake::{
-    Handshake, HandshakeRequest, HandshakeStep, REMOTE_START_HINT, START_HINT, ServerInfo,
+use crate::{
+    client::ResumedRequest,
+    handshake::{Handshake, HandshakeRequest, HandshakeStep, REMOTE_START_HINT, START_HINT, ServerInfo},
 };
 use unhang_core::{error::Failure, units::in_words};
 
@@ -20,6 +21,23 @@ impl UpstreamSession {
         }
         self.handshake = Handshake::guessing(&self.name, self.now());
         self.ask(HandshakeRequest::Initialize);
+    }
+
+    /// Goes on with a session that another process has begun, and whose requests the server works on. Each request comes with the party
+    /// that waits for its answer.
+    pub(crate) fn resume(
+        &mut self,
+        server: ServerInfo,
+        requests: impl IntoIterator<Item = (ResumedRequest, RequestOrigin)>,
+    ) {
+        for (request, origin) in requests {
+            let ResumedRequest { id, token, method, elapsed, limit } = request;
+            let times = (Duration::ZERO, elapsed);
+            if !self.request_table.resume((id.clone(), token), times, &method, limit, origin) {
+                tracing::warn!("`{}` has two requests with the id {id}; unhang drops one of them", self.name);
+            }
+        }
+        self.can_be_asked(server);
     }
 
     /// Begins a handshake with this request.
@@ -96,7 +114,11 @@ impl UpstreamSession {
         }
         let (since, revision) = (self.now(), session.revision.name());
         tracing::info!("`{}` is ready after {} (revision {revision})", self.name, in_words(since));
-        let session = Arc::new(session);
+        self.can_be_asked(session);
+    }
+
+    fn can_be_asked(&mut self, server: ServerInfo) {
+        let session = Arc::new(server);
         self.session = Some(session.clone());
         self.tell(ServerPhase::Ready(session));
     }

@@ -12,6 +12,7 @@ use unhang_wire::Lines;
 
 use super::*;
 use crate::{
+    client::ResumedRequest,
     listener::ListenerAnswer,
     question::{self, SessionKey},
 };
@@ -546,4 +547,37 @@ async fn a_stateless_server_over_http_that_asks_in_a_call_fails_that_call_and_he
         other => panic!("{other:?}"),
     }
     assert!(stays.try_recv().is_err(), "the other call goes on");
+}
+
+#[tokio::test]
+async fn a_resumed_session_greets_nobody_and_hears_what_its_server_still_says() {
+    let listener = Arc::new(Counting::default());
+    let introduction = Introduction::new(&json!({}), &listener.capabilities().into());
+    let (name, limits) = ("srv".to_owned(), Limits::default());
+    let config = UpstreamConfig { name, limits, introduction, listener: listener.clone(), is_legacy: false };
+    let (link, mailbox) = crate::link();
+    let mut upstream_session = UpstreamSession::new(config, mailbox, Tail::new(100));
+    let (reply, outcome) = oneshot::channel();
+    let (asides, mut said) = mpsc::channel(8);
+    let request = ResumedRequest {
+        id: Id::Text("c-1".into()),
+        token: None,
+        method: "tools/call".into(),
+        elapsed: Duration::from_secs(5),
+        limit: Duration::from_secs(60),
+    };
+    let origin = RequestOrigin::Caller { reply, progress: None, asides: Some(asides), session: None };
+    let info = ServerInfo::read(Revision::V2025November, RawValue::NULL);
+    upstream_session.resume(info, [(request, origin)]);
+    assert!(link.is_usable() && upstream_session.next_out().is_none());
+    says(&mut upstream_session, &json!({ "jsonrpc": "2.0", "id": 1, "method": "ping" }));
+    assert!(matches!(upstream_session.next_out(), Some(Outgoing::Reply(..))));
+    says(&mut upstream_session, &json!({ "jsonrpc": "2.0", "id": 2, "method": QUESTION }));
+    let Some(SideMessage::Asked(question)) = said.recv().await else { panic!("a question") };
+    assert_eq!((question.method.as_str(), listener.asked.load(Ordering::Relaxed)), (QUESTION, 0));
+    question.reply.send(Ok(r#"{"roots":[]}"#.to_owned())).expect("it is awaited");
+    assert_eq!(answer(&mut upstream_session).await["result"], json!({ "roots": [] }));
+    says(&mut upstream_session, &json!({ "jsonrpc": "2.0", "id": "c-1", "result": { "content": [] } }));
+    let result = outcome.await.expect("an outcome").expect("a result");
+    assert_eq!(result.get(), r#"{"content":[]}"#);
 }

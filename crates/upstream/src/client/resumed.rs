@@ -1,0 +1,88 @@
+//! A client of a server that another process has started and asked, and from which that process has gone.
+//!
+//! Invariants
+//!
+//! - The server is greeted by nobody again, and no request is sent twice: the client only waits for the answers.
+//! - Each request has one outcome, within what is left of its limit.
+
+use std::{pin::Pin, sync::Arc, time::Duration};
+
+use serde_json::value::RawValue;
+use tokio::sync::{mpsc, oneshot, watch};
+use unhang_proc::server::{ErrorPipe, Server};
+use unhang_wire::Id;
+
+use super::{Client, Error, ServerListener};
+use crate::{
+    handshake::ServerInfo,
+    question::{ASIDES, OfSession, SideMessage},
+    stdio,
+    upstream_session::RequestOrigin,
+};
+use unhang_core::limits::Limits;
+
+/// A server that another process has asked.
+pub struct ResumedServer {
+    /// The server's name in errors and logs.
+    pub name: String,
+    /// The server's limits.
+    pub limits: Limits,
+    /// The listener that hears the server's notifications and answers its questions.
+    pub listener: Arc<dyn ServerListener>,
+    /// The server's process.
+    pub process: Server,
+    /// The server's stderr.
+    pub stderr: ErrorPipe,
+    /// The server's answer to the handshake of the other process.
+    pub info: ServerInfo,
+    /// The session whose requests the server works on; `None` if they are of several.
+    pub session: Option<OfSession>,
+}
+
+/// A request that another process has sent.
+#[derive(Clone, Debug)]
+pub struct ResumedRequest {
+    /// The id under which it was sent.
+    pub id: Id,
+    /// Its progress token, if it has one.
+    pub token: Option<Id>,
+    /// Its method.
+    pub method: Box<str>,
+    /// The time for which the server has worked on it.
+    pub elapsed: Duration,
+    /// The time that it may take in all.
+    pub limit: Duration,
+}
+
+/// The answer to a resumed request, and what the server says before it. Dropping it withdraws the request.
+pub struct ResumedAnswer {
+    /// The outcome, once it is there.
+    pub outcome: Pin<Box<dyn Future<Output = Result<Box<RawValue>, Error>> + Send>>,
+    /// The newest progress.
+    pub progress: watch::Receiver<Option<Box<RawValue>>>,
+    /// The log messages and questions of the server about the request.
+    pub asides: mpsc::Receiver<SideMessage>,
+}
+
+impl Client {
+    /// Goes on with a server from which another process has gone. Returns the answers to these requests, in their order. Must be called in
+    /// a runtime.
+    pub fn resume(server: ResumedServer, requests: Vec<ResumedRequest>) -> (Client, Vec<ResumedAnswer>) {
+        let ResumedServer { name, limits, listener, process, stderr, info, session } = server;
+        let (client, config, mailbox) = Self::with_actor(name, limits, listener, None, false);
+        let (sent, answers) = requests
+            .into_iter()
+            .map(|request| {
+                let (reply, received) = oneshot::channel();
+                let (told, progress) = watch::channel(None);
+                let (said, asides) = mpsc::channel(ASIDES);
+                let origin =
+                    RequestOrigin::Caller { reply, progress: Some(told), asides: Some(said), session };
+                let outcome = Box::pin(client.link.outcome(received));
+                ((request, origin), ResumedAnswer { outcome, progress, asides })
+            })
+            .unzip();
+        tokio::spawn(stdio::resume((process, stderr, info), sent, config, mailbox));
+        (client, answers)
+    }
+}
