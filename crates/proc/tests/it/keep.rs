@@ -387,9 +387,16 @@ async fn a_release_in_the_same_moment_is_not_overtaken() {
     let holder = scene.holder("report");
     scene.keep(&holder);
     scene.run.server.release_kept();
+    scene.keep(&holder);
+    scene.run.server.terminate();
+    scene.tree_is_gone().await;
     // The first of the two answers is of no interest any more.
-    assert_eq!(scene.kept(&holder).await, Ok(()));
-    assert!(scene.run.server.is_kept() && scene.run.kept.len() == 1);
+    assert_eq!(scene.run.kept, [Ok(())]);
+    assert!(scene.run.server.is_kept());
+    scene.run.server.release_kept();
+    assert_no_survivors(&scene.run.marker).await;
+
+    let mut scene = Scene::ready("echo ready; cat").await;
     scene.keep(&holder);
     scene.run.server.release_kept();
     let marker = scene.run.marker.clone();
