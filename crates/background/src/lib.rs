@@ -15,10 +15,12 @@
 //! # Invariants
 //!
 //! - A promoted call ends as a job: answered, failed, cancelled, or failed with the reason that unhang ended. If its server goes on without
-//!   unhang as a task, the call is left to the process that takes it up (`tickets`).
+//!   unhang as a task, the call is left to the process that takes it up (`tickets`). If the call has a keeper, it is left to the call holder
+//!   ([`call_holder`]).
 //! - A call that is to end is withdrawn from the server first, before unhang waits for the disk.
 //! - If the configuration wants it, the same call of the same session joins the job that it has become, and does not run twice.
 
+pub mod call_holder;
 mod engine;
 mod inputs;
 mod opening;
@@ -28,19 +30,20 @@ mod tickets;
 
 use std::{
     collections::HashMap,
+    convert::Infallible,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
 use tokio::{
-    sync::{mpsc, watch},
+    sync::{mpsc, oneshot, watch},
     task::JoinSet,
     time::timeout,
 };
 use unhang_jobs::{
     engine::{Adoption, CallEnd, Engine, HeldCall, JobStatus},
     id::JobId,
-    record::{EndReason, JobState},
+    record::{EndReason, Holder, JobState},
 };
 use unhang_proc::deadline::Deadline;
 
@@ -89,6 +92,38 @@ pub struct Promoted {
     same: Option<SameCall>,
 }
 
+impl Promoted {
+    /// Returns the job's id.
+    #[must_use]
+    pub fn id(&self) -> JobId {
+        self.held.id()
+    }
+
+    /// Names the process that has the call resumed when this process has gone. The keeper is durable when the future is ready.
+    ///
+    /// # Errors
+    /// Fails with the reason why the call ends with this process.
+    pub fn kept_by(
+        &self,
+        keeper: Holder,
+    ) -> impl Future<Output = Result<(), JobServiceError>> + Send + use<> {
+        let noted = self.held.kept_by(keeper);
+        async move { Ok(noted.await?) }
+    }
+}
+
+/// Tells when the job of a call has ended, or was left to another process.
+#[derive(Debug)]
+pub struct FollowedEnd(oneshot::Receiver<Infallible>);
+
+impl FollowedEnd {
+    /// Waits for that.
+    pub async fn wait(self) {
+        // Nothing is ever sent: the other end is dropped.
+        let _over = self.0.await;
+    }
+}
+
 /// The facts about a job that is followed.
 struct FollowedJob {
     who: WhoIsAsked,
@@ -96,6 +131,8 @@ struct FollowedJob {
     session: Option<mpsc::Sender<SideMessage>>,
     is_repeatable: bool,
     same: Option<SameCall>,
+    /// The answer to `roots/list`, if the client that has gone had roots, as JSON.
+    roots: Option<Box<str>>,
 }
 
 /// All calls that have become jobs. Clones share their state.
@@ -215,27 +252,28 @@ impl PromotedCalls {
         running_call: RunningCall,
         who: WhoIsAsked,
         session: Option<mpsc::Sender<SideMessage>>,
-    ) {
+    ) -> FollowedEnd {
         let Promoted { held, is_repeatable, same, .. } = promoted;
         if let Some(same) = same {
             self.shared.same.delivered(same, held.id());
         }
-        self.go_on(held, running_call, FollowedJob { who, session, is_repeatable, same });
+        self.go_on(held, running_call, FollowedJob { who, session, is_repeatable, same, roots: None })
     }
 
-    fn go_on(&self, held: HeldCall, running_call: RunningCall, kept: FollowedJob) {
-        let calls = self.clone();
+    fn go_on(&self, held: HeldCall, running_call: RunningCall, kept: FollowedJob) -> FollowedEnd {
+        let (calls, (over, ended)) = (self.clone(), oneshot::channel());
         let mut tasks = self.tasks();
         // Tasks that have ended are forgotten.
         while tasks.try_join_next().is_some() {}
         tasks.spawn(async move {
-            let id = held.id();
+            let (_over, id) = (over, held.id());
             if let Some(news) = running_call.source.news() {
                 calls.news().insert(id, news.clone());
             }
             calls.follow(held, running_call, &kept).await;
             calls.news().remove(&id);
         });
+        FollowedEnd(ended)
     }
 
     fn news(&self) -> MutexGuard<'_, HashMap<JobId, TaskNews>> {
@@ -272,6 +310,10 @@ impl PromotedCalls {
         let end = tokio::select! {
             biased;
             Ok(ended) = async { ending.wait_for(Option::is_some).await.map(|ended| *ended) } => {
+                if held.is_kept() {
+                    self.shared.inputs.forget(id);
+                    return leave_to_keeper(held, running_call).await;
+                }
                 if let Some(ticket) = tickets::to_be_left(&running_call, kept) {
                     self.shared.inputs.forget(id);
                     return self.leave(held, running_call, ticket).await;
@@ -290,7 +332,7 @@ impl PromotedCalls {
             CallEnd::Cancelled => "cancelled",
         };
         let is_joined = matches!(end, CallEnd::Answered { is_error: false, .. });
-        match held.settle(end).await {
+        match held.settle_with_room(end).await {
             Ok(status) => tracing::info!(job = id.as_str(), "{outcome} after {:?}", status.elapsed()),
             Err(error) => {
                 tracing::warn!(job = id.as_str(), "{outcome}, but unhang cannot store this end: {error}");
@@ -309,6 +351,17 @@ impl PromotedCalls {
         self.shared.same.forget(id);
     }
 
+    /// Waits until all calls have ended, those that begin meanwhile included.
+    pub(crate) async fn until_all_have_ended(&self) {
+        loop {
+            let mut tasks = std::mem::take(&mut *self.tasks());
+            if tasks.is_empty() {
+                return;
+            }
+            while tasks.join_next().await.is_some() {}
+        }
+    }
+
     /// Ends all calls, each as a job that says why, and waits for that up to a limit.
     pub async fn end(&self, why: CallsEnd) {
         self.shared.ending.send_replace(Some(why));
@@ -318,6 +371,18 @@ impl PromotedCalls {
             tracing::warn!(
                 "unhang could not record in time that some calls failed as jobs; the next start records it"
             );
+        }
+    }
+}
+
+/// Leaves a call to the process that its keeper starts.
+async fn leave_to_keeper(held: HeldCall, running_call: RunningCall) {
+    let id = held.id();
+    drop(running_call);
+    match held.leave_to_keeper().await {
+        Ok(()) => tracing::info!(job = id.as_str(), "left to the call holder of its server"),
+        Err(error) => {
+            tracing::warn!(job = id.as_str(), "unhang cannot record that it leaves the job: {error}");
         }
     }
 }

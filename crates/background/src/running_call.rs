@@ -113,7 +113,7 @@ impl RunningCall {
         kept: &FollowedJob,
     ) -> CallEnd {
         let FollowedJob { who, is_repeatable, .. } = kept;
-        let (to, is_repeatable) = ((inputs, who), *is_repeatable);
+        let (to, is_repeatable) = ((inputs, kept), *is_repeatable);
         let (mut rounds, mut asked, mut asked_at_once) = (0, JoinSet::new(), JoinSet::new());
         // News that were known before are new to the job.
         let (news, mut seen_news) = (self.source.news().cloned(), 0);
@@ -261,10 +261,15 @@ fn logged(params: &RawValue) -> String {
 
 /// Asks the clients that follow the task, if they can be asked this; declines the question otherwise. Returns what tells when the question
 /// is over.
-fn ask(id: JobId, (inputs, who): (&Inputs, &WhoIsAsked), question: OpenServerQuestion) -> QuestionOver {
+fn ask(id: JobId, (inputs, kept): (&Inputs, &FollowedJob), question: OpenServerQuestion) -> QuestionOver {
     let OpenServerQuestion { method, params, is_of_several, reply, over, .. } = question;
+    if let Some(roots) = kept.roots.as_ref().filter(|_| method == "roots/list") {
+        // The server may have gone meanwhile.
+        let _gone = reply.send(Ok(roots.to_string()));
+        return over;
+    }
     let params = params.map(unrelated);
-    let WhoIsAsked::Followers(capabilities) = who else {
+    let WhoIsAsked::Followers(capabilities) = &kept.who else {
         match is_of_several {
             // Another call of the client may carry it.
             true => drop(reply),
@@ -436,7 +441,7 @@ impl QuestionRound {
     }
 
     /// Waits for all answers, and returns the params of the next request with them; `None` if one question is not answered.
-    async fn answered(self, id: JobId, to: (&Inputs, &WhoIsAsked), params: &str) -> Option<Arc<str>> {
+    async fn answered(self, id: JobId, to: (&Inputs, &FollowedJob), params: &str) -> Option<Arc<str>> {
         let mut replies = Vec::new();
         for (name, method, params) in self.questions {
             let (question, awaited) = OpenServerQuestion::about_one(method, params);

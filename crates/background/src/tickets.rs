@@ -160,7 +160,13 @@ impl PromotedCalls {
             "unhang continues the job, which `{}` keeps as a task",
             call.server
         );
-        let kept = FollowedJob { who: details.who(), session: None, is_repeatable, same: details.same() };
+        let kept = FollowedJob {
+            who: details.who(),
+            session: None,
+            is_repeatable,
+            same: details.same(),
+            roots: None,
+        };
         let left_of_it = status.time_left(JobTimestamp::now()).unwrap_or_default();
         let (asides, said) = mpsc::channel(ASIDES);
         let news = TaskNews::new();
@@ -177,7 +183,7 @@ impl PromotedCalls {
         if let Some(same) = kept.same {
             self.shared.same.delivered(same, id);
         }
-        self.go_on(held, running_call, kept);
+        let _end = self.go_on(held, running_call, kept);
     }
 
     /// Leaves a call to the process that takes it up, if its server goes on with it without this process.

@@ -17,6 +17,7 @@ use std::{
 use tracing::{Level, Metadata};
 use tracing_subscriber::fmt::{MakeWriter, format::Format};
 use unhang::{
+    config::STDERR_LOG,
     notices::Notices,
     process::{
         log_file::{LogFile, prune},
@@ -137,6 +138,13 @@ impl Diagnostics {
         };
         diagnostics.subscribe(sinks, level);
         Ok(diagnostics)
+    }
+
+    /// Becomes the tracing subscriber of a call holder, which continues the log of this server. Without a log folder nobody hears of it.
+    pub(crate) fn of_call_holder(server: &str) -> Option<Diagnostics> {
+        let logging = Logging { log_format: LogFormat::Text, log_file: None };
+        let log = KeptLog { name: server, cap: STDERR_LOG, logging: &logging, may_be_stderr: false };
+        Diagnostics::start(&log, false).ok()
     }
 
     /// Becomes the process's tracing subscriber for a command that soon ends, without a log. Failures in the background go to stderr, and

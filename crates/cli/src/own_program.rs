@@ -1,17 +1,29 @@
-//! unhang's own binary, which also is the lifeline of a server and the supervisor of a job.
+//! unhang's own binary, which also is the lifeline of a server, the call holder of a server, and the supervisor of a job.
 
 use std::process::ExitCode;
 
 use unhang::{
     jobs::{shim, shims::ShimCommand},
-    process::{lifeline, lookup::this_program, server::LifelineCommand},
+    process::{
+        lifeline,
+        lookup::this_program,
+        server::{HolderCommand, LifelineCommand},
+    },
+    promoted::call_holder,
 };
 
-/// Runs as a lifeline or a supervisor and returns its exit code, if the arguments ask for that. Returns `None` otherwise.
+use crate::diagnostics::Diagnostics;
+
+/// Runs as a lifeline, a call holder or a supervisor and returns its exit code, if the arguments ask for that. Returns `None` otherwise.
 pub(crate) fn small_process() -> Option<ExitCode> {
     let mut words = std::env::args_os().skip(1);
     match words.next()? {
         word if word == lifeline::ARGUMENT => Some(lifeline::run(words)),
+        word if word == call_holder::ARGUMENT => {
+            Some(call_holder::run(words, ShimCommand::this_program(), |plan| {
+                Diagnostics::of_call_holder(&plan.server.name)
+            }))
+        }
         _ => shim::run_if_asked(&ShimCommand::this_program()),
     }
 }
@@ -19,4 +31,15 @@ pub(crate) fn small_process() -> Option<ExitCode> {
 /// Returns the command that runs this binary as the lifeline of a server.
 pub(crate) fn lifeline_command() -> LifelineCommand {
     LifelineCommand { program: this_program(), arguments: vec![lifeline::ARGUMENT.into()] }
+}
+
+/// Returns the command that runs this binary as the call holder of a server, without its plan.
+pub(crate) fn call_holder_command() -> HolderCommand {
+    HolderCommand {
+        program: this_program(),
+        arguments: vec![call_holder::ARGUMENT.into()],
+        // It finds the folder of the log as this process did, and starts queued jobs with the environment that they would have had.
+        environment: std::env::vars_os().collect(),
+        folder: "/".into(),
+    }
 }

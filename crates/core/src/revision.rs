@@ -35,7 +35,8 @@ impl Revision {
         NAMES[self as usize].1
     }
 
-    fn named(name: &str) -> Option<Revision> {
+    /// Returns the revision of this name; `None` if unhang does not know it.
+    pub fn named(name: &str) -> Option<Revision> {
         NAMES.iter().find(|(_, known)| *known == name).map(|(revision, _)| *revision)
     }
 

@@ -454,7 +454,7 @@ impl SessionRuntime {
         }
         let who = self.mcp_session.promoted(now, key, &promoted.report, effects);
         match who {
-            Some(who) => calls.keep(promoted, running_call, who, self.inbox.way()),
+            Some(who) => drop(calls.keep(promoted, running_call, who, self.inbox.way())),
             // The job's id has reached no client, and no client waits.
             None => {
                 drop(running_call);

@@ -239,15 +239,15 @@ impl CallTable {
     }
 
     /// Ends the calls that are answered before the server is stopped. A subscription stays if the server hears of the end: the server then
-    /// answers it. A job ends with the job bridge.
-    pub(super) fn cancel_for_stop(&mut self, server_hears: bool) -> Vec<GuardedCall> {
+    /// answers it. A job ends with the job bridge. Returns the calls with their ids on the server's side.
+    pub(super) fn cancel_for_stop(&mut self, server_hears: bool) -> Vec<(Id, GuardedCall)> {
         let is_told_now = |call: &GuardedCall| {
             let is_ended_by_server = call.role == Role::Listen && server_hears;
             !is_ended_by_server && !call.is_job
         };
         let told_now = self.iter().filter(|(_, call)| is_told_now(call));
         let told_now: Vec<Id> = told_now.map(|(id, _)| id.clone()).collect();
-        told_now.iter().filter_map(|id| self.cancel(id)).collect()
+        told_now.into_iter().filter_map(|id| Some((id.clone(), self.cancel(&id)?))).collect()
     }
 
     /// Keeps all calls from becoming jobs from now on. Calls that wait for a job of the same call go on waiting for it. Returns the calls

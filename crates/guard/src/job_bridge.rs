@@ -15,6 +15,7 @@
 
 use std::{
     future::pending,
+    path::PathBuf,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
@@ -24,7 +25,7 @@ use tokio::{
     task::{JoinSet, spawn_blocking},
 };
 use unhang_bridge::{params::CLIENT_CAPABILITIES, tasks::Dialect};
-use unhang_jobs::{error::JobError as EngineError, id::JobId};
+use unhang_jobs::{error::JobError as EngineError, id::JobId, record::Holder};
 use unhang_wire::{Id, Json, text_member};
 
 use super::{
@@ -34,7 +35,7 @@ use super::{
 };
 use unhang_background::{
     CallOrigin, CallsEnd, EngineService, Promotable, Promoted, PromotedCalls, RunningCall, ToolOfCaller,
-    WhoIsAsked, joined,
+    WhoIsAsked, call_holder::KeptCall, joined,
 };
 use unhang_core::{limits::Limits, queue::Class};
 use unhang_front::{LocalJobServer, PromotionReply};
@@ -89,6 +90,8 @@ pub(super) struct Adopted {
     who: WhoIsAsked,
     running_call: RunningCall,
     calls: PromotedCalls,
+    /// The data folder of the job.
+    pub data_folder: PathBuf,
 }
 
 /// The result of a task of the bridge.
@@ -98,12 +101,20 @@ enum BridgeResult {
     Over(Id, WrapPromotionOrder, JobId),
     Joined(Id, WrapPromotionOrder, JoinOutcome),
     Opened(EngineService, ToolNames),
+    Kept(Box<Adopted>),
+    NotKept(Box<Adopted>, JobServiceError),
 }
 
 /// An event of the bridge.
 pub(super) enum BridgeEvent {
     /// There is a job, and its client should be told.
     Adopted(Box<Adopted>),
+    /// The job would outlive this process, and its client should be told.
+    Kept(Box<Adopted>),
+    /// The job would end with this process, for this reason.
+    NotKept(Box<Adopted>, JobServiceError),
+    /// The job of this call has ended.
+    Ended(Id),
     /// There is no job, for this reason.
     Refused(Id, WrapPromotionOrder, JobServiceError),
     /// The job that a call waited for has ended, or the wait has to end.
@@ -135,6 +146,8 @@ pub(super) struct JobBridge {
     limits: Limits,
     relays: CallRelays,
     tasks: JoinSet<BridgeResult>,
+    /// The calls whose jobs have not ended.
+    followed: JoinSet<Id>,
     local_jobs: LazyJobServer,
 }
 
@@ -148,6 +161,7 @@ impl JobBridge {
             relays: CallRelays::new(limits.max_in_flight),
             limits,
             tasks: JoinSet::new(),
+            followed: JoinSet::new(),
             local_jobs: LazyJobServer::Closed,
         }
     }
@@ -209,19 +223,31 @@ impl JobBridge {
         self.tasks.spawn(async move {
             let service = data_folder.service(names).await;
             let adopted = match (service.engine().await, service.promoted()) {
-                (Ok(_), Some(calls)) => {
-                    calls.adopt(&Caller::owner(), promotable).await.map(|promoted| (calls, promoted))
+                (Ok(engine), Some(calls)) => {
+                    let data_folder = engine.options().folder.clone();
+                    let adopted = calls.adopt(&Caller::owner(), promotable).await;
+                    adopted.map(|promoted| (calls, promoted, data_folder))
                 }
                 (Err(why), _) => Err(why),
                 (Ok(_), None) => Err(JobServiceError("calls are not kept".to_owned())),
             };
             match adopted {
-                Ok((calls, promoted)) => {
+                Ok((calls, promoted, data_folder)) => {
                     let result =
                         promotion_reply.result(&promoted.report, &tool, revision, service.retention());
                     BridgeResult::Adopted(
-                        Adopted { call, order, relay: key, result, promoted, who, running_call, calls }
-                            .into(),
+                        Adopted {
+                            call,
+                            order,
+                            relay: key,
+                            result,
+                            promoted,
+                            who,
+                            running_call,
+                            calls,
+                            data_folder,
+                        }
+                        .into(),
                     )
                 }
                 Err(why) => BridgeResult::Refused(call, order, key, why),
@@ -328,6 +354,8 @@ impl JobBridge {
                     }
                     Ok(BridgeResult::Over(call, order, job)) => return BridgeEvent::Over(call, order, job),
                     Ok(BridgeResult::Joined(call, order, outcome)) => return BridgeEvent::Joined(call, order, outcome),
+                    Ok(BridgeResult::Kept(adopted)) => return BridgeEvent::Kept(adopted),
+                    Ok(BridgeResult::NotKept(adopted, why)) => return BridgeEvent::NotKept(adopted, why),
                     Ok(BridgeResult::Opened(service, names)) => {
                         self.open_job_server(service, names);
                         return BridgeEvent::Said;
@@ -335,6 +363,7 @@ impl JobBridge {
                     // A panic, which was reported elsewhere. The call stays a call.
                     Err(_panic) => {}
                 },
+                Some(Ok(call)) = self.followed.join_next() => return BridgeEvent::Ended(call),
                 event = self.relays.event() => match event {
                     RelayEvent::Asked(params, again) => return BridgeEvent::Asked(params, again),
                     RelayEvent::Withdrawn(call) => return BridgeEvent::Withdrawn(call),
@@ -344,11 +373,27 @@ impl JobBridge {
         }
     }
 
+    /// Names the process that has the call resumed when this process has gone. The job's record then says so.
+    pub(super) fn name_keeper(&mut self, adopted: Box<Adopted>, keeper: Holder) {
+        let noted = adopted.promoted.kept_by(keeper);
+        self.tasks.spawn(async move {
+            match noted.await {
+                Ok(()) => BridgeResult::Kept(adopted),
+                Err(why) => BridgeResult::NotKept(adopted, why),
+            }
+        });
+    }
+
     /// Keeps a job that its client was told of, or forgets a job that nobody waits for.
     pub(super) fn adopted(&mut self, adopted: Adopted, is_told: bool) {
         let Adopted { call, relay, promoted, who, running_call, calls, .. } = adopted;
         if is_told {
-            return calls.keep(promoted, running_call, who, None);
+            let end = calls.keep(promoted, running_call, who, None);
+            self.followed.spawn(async move {
+                end.wait().await;
+                call
+            });
+            return;
         }
         self.relays.forget(&call, relay);
         drop(running_call);
@@ -371,6 +416,11 @@ impl JobBridge {
 }
 
 impl Adopted {
+    /// Returns what a call holder has to know about the call, whose request has this progress token.
+    pub(super) fn kept_call(&self, token: Option<Id>) -> KeptCall {
+        KeptCall { job: self.promoted.id(), id: self.call.clone(), token, who: self.who.clone() }
+    }
+
     /// Returns the job's id.
     pub(super) fn job(&self) -> &str {
         self.promoted.report.job_id.as_str()

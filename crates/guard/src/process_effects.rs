@@ -34,6 +34,8 @@ pub(super) struct ProcessEffects {
     pub(super) notices: LossyWriter,
     /// The bridge through which slow calls become jobs.
     pub(super) bridge: Option<JobBridge>,
+    /// The calls whose answers went to jobs since the last look.
+    pub(super) answered_jobs: Vec<Id>,
 }
 
 impl ProcessEffects {
@@ -56,14 +58,25 @@ impl ProcessEffects {
             tail: Tail::new(limits.stderr_tail),
             notices,
             bridge,
+            answered_jobs: Vec::new(),
         })
     }
 
     /// Writes the gathered lines to the server.
     pub(super) fn flush_server(&mut self) {
         if let Some(input) = self.process.as_mut().and_then(|process| process.server.input.as_mut()) {
+            if input.backlog() > 0 {
+                // A full pipe takes the rest later. The queue sees any other error with its next line.
+                let _later = input.flush_journal();
+            }
             self.to_server.flush(input);
         }
+    }
+
+    /// Returns whether bytes wait for the server.
+    pub(super) fn has_output_for_server(&self) -> bool {
+        let input = self.process.as_ref().and_then(|process| process.server.input.as_ref());
+        !self.to_server.is_empty() || input.is_some_and(|input| input.backlog() > 0)
     }
 }
 
@@ -104,6 +117,9 @@ impl WrapEffects for ProcessEffects {
 
     fn to_job(&mut self, call: &Id, news: JobNews<'_>) {
         if let Some(bridge) = &mut self.bridge {
+            if matches!(news, JobNews::Answer(..)) {
+                self.answered_jobs.push(call.clone());
+            }
             bridge.tell(call, news);
         }
     }

@@ -110,6 +110,11 @@ impl ServerQuestions {
         None
     }
 
+    /// Returns the server's own ids of the open questions.
+    pub(super) fn server_ids(&self) -> impl Iterator<Item = &Id> {
+        self.in_flight.iter().map(|(_, question)| &question.server_id)
+    }
+
     fn asked_as(&self, server_id: &Id) -> Option<&Id> {
         self.in_flight.iter().find(|(_, question)| question.server_id == *server_id).map(|(id, _)| id)
     }

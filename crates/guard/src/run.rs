@@ -9,6 +9,8 @@
 //! is read any more. Lines that wait for the client are delivered for as long as it reads, within [`EXIT_LIMIT`] from the event that ended
 //! the session. When the process is dropped, its lifeline ends the tree.
 
+mod job_events;
+
 use std::{future::pending, io, os::fd::OwnedFd, time::Duration};
 
 use tokio::{
@@ -19,14 +21,15 @@ use unhang_proc::{
     deadline::Deadline,
     give_back_code,
     lossy::LossyWriter,
-    server::{ServerEvent, ServerSpec},
+    server::{HolderCommand, ServerEvent, ServerSpec},
 };
 use unhang_wire::Lines;
 
 use super::{
     effects::WrapAction,
-    job_bridge::{self, JobBridge, OpenJobs},
+    job_bridge::{self, Adopted, JobBridge, OpenJobs},
     process_effects::ProcessEffects,
+    server_keeping::ServerKeeping,
     wrap_session::WrapSession,
 };
 use unhang_background::CallsEnd;
@@ -56,6 +59,8 @@ pub struct GuardSpec {
     pub notices: LossyWriter,
     /// The function that opens the folder of jobs. Without it slow calls do not become jobs.
     pub jobs: Option<OpenJobs>,
+    /// The command of a call holder, without its plan. Without it, jobs of calls end with this process.
+    pub call_holder: Option<HolderCommand>,
 }
 
 /// Guards one server until the client or a [`Stop`] ends it. Returns the exit code (design 4). A second `Stop` ends it at once.
@@ -72,7 +77,7 @@ pub async fn run(spec: GuardSpec, mut stops: mpsc::Receiver<Stop>) -> io::Result
         set(&mut timer, shell.next_tick());
         let reads_client = !shell.from_client.ended && shell.wrap_session.reads_client(&shell.effects);
         let reads_server = shell.wrap_session.reads_server(&shell.effects);
-        let writes_server = !shell.effects.to_server.is_empty();
+        let writes_server = shell.effects.has_output_for_server();
         tokio::select! {
             stop = stops.recv() => {
                 if let Some(code) = shell.stop(stop.unwrap_or(Stop::Terminate)) {
@@ -130,6 +135,9 @@ struct GuardLoop {
     jobs_end: CallsEnd,
     /// When the process has to be gone, once something has ended the session.
     ends_by: Option<Deadline>,
+    keeping: ServerKeeping,
+    /// The jobs that the lifeline has not confirmed, so their clients were not told.
+    unkept: Vec<Adopted>,
 }
 
 impl GuardLoop {
@@ -152,6 +160,8 @@ impl GuardLoop {
             ending: false,
             jobs_end: CallsEnd::ClientGone,
             ends_by: None,
+            keeping: ServerKeeping::new(spec.call_holder),
+            unkept: Vec::new(),
         })
     }
 
@@ -164,6 +174,7 @@ impl GuardLoop {
         while let Some(action) = self.wrap_session.next_action() {
             match action {
                 WrapAction::StartServer => self.start_server(),
+                WrapAction::StopServer if self.leaves_server() => self.leave_server(),
                 WrapAction::StopServer => {
                     if let Some(process) = &mut self.effects.process {
                         process.server.begin_stop();
@@ -191,6 +202,7 @@ impl GuardLoop {
         match ServerProcess::start(&self.name, &self.server, self.effects.tail.clone(), show) {
             Ok(process) => {
                 self.effects.process = Some(process);
+                self.keeping.process_changed();
                 self.effects.to_server.clear();
                 self.server_lines = Lines::new(self.limits.max_message);
                 self.wrap_session.server_spawned(self.now(), &mut self.effects);
@@ -322,12 +334,17 @@ impl GuardLoop {
         match read {
             Ok(count @ 1..) => {
                 self.server_lines.filled(count);
+                self.keeping.read(count);
                 let now = self.now();
                 self.effects.memory = Some(self.server_lines.memory());
+                let mut held = self.server_lines.held().len();
                 while let Some(line) = self.server_lines.next_line() {
                     self.wrap_session.server_line(now, line, &mut self.effects);
+                    self.note_needed_line(held);
+                    held = self.server_lines.held().len();
                 }
                 self.effects.memory = None;
+                self.note_processed();
                 true
             }
             Err(error) if is_passing(&error) => false,
@@ -358,17 +375,17 @@ impl GuardLoop {
                 tracing::info!(server = self.name, pid, ?tier, "started after {}", in_words(self.now()));
             }
             ServerEvent::Failed(error) => {
-                self.effects.process = None;
+                self.lose_process();
                 self.wrap_session.start_failed(self.now(), &error.to_string(), &mut self.effects);
             }
+            ServerEvent::Kept => self.lifeline_keeps(),
+            ServerEvent::NotKept(error) => self.refuse_kept(&error.to_string()),
             ServerEvent::Exited(exit) => {
                 self.last_words().await;
                 self.wrap_session.server_exited(self.now(), &exit, &mut self.effects);
             }
-            // Nobody here asks for a holder.
-            ServerEvent::Kept | ServerEvent::NotKept(_) => {}
             ServerEvent::Gone(swept) => {
-                self.effects.process = None;
+                self.lose_process();
                 self.wrap_session.server_gone(self.now(), swept, &mut self.effects);
             }
         }
@@ -406,48 +423,10 @@ impl GuardLoop {
         }
     }
 
-    /// Handles an event of the job bridge.
-    fn job_event(&mut self, event: job_bridge::BridgeEvent) {
-        let now = self.now();
-        match event {
-            job_bridge::BridgeEvent::Adopted(adopted) => {
-                let call = (&adopted.call, adopted.order);
-                let told = (adopted.job(), &*adopted.result);
-                let is_told = self.wrap_session.promoted(now, call, told, &mut self.effects);
-                if let Some(bridge) = &mut self.effects.bridge {
-                    bridge.adopted(*adopted, is_told);
-                }
-            }
-            job_bridge::BridgeEvent::Refused(call, order, why) => {
-                tracing::warn!(server = self.name, "call {call} cannot become a job: {why}");
-                self.wrap_session.not_promoted(now, (&call, order), &why, &mut self.effects);
-            }
-            job_bridge::BridgeEvent::Over(call, order, job) => {
-                if self.wrap_session.waits_for_a_job(&call, order)
-                    && let Some(bridge) = &mut self.effects.bridge
-                {
-                    bridge.read(call, order, job);
-                }
-            }
-            job_bridge::BridgeEvent::Joined(call, order, outcome) => {
-                self.wrap_session.joined(now, (&call, order), outcome, &mut self.effects);
-            }
-            job_bridge::BridgeEvent::Said => {}
-            job_bridge::BridgeEvent::Withdrawn(call) => {
-                self.wrap_session.job_withdrawn(now, &call, &mut self.effects);
-            }
-            job_bridge::BridgeEvent::Asked(params, again) => {
-                let call = self.wrap_session.ask_for_job(now, &params, &mut self.effects);
-                if let Some(bridge) = &mut self.effects.bridge {
-                    bridge.asked(call, again);
-                }
-            }
-        }
-    }
-
     /// Refuses the lines that the client has written meanwhile, delivers the lines that wait for it, and ends the jobs.
     async fn finish(mut self) {
         self.begin_end();
+        self.refuse_kept("unhang ends");
         self.refuse_the_rest();
         drop(self.from_client);
         let (counters, shed) = (self.wrap_session.counters(), self.effects.to_client.shed());
@@ -505,6 +484,7 @@ mod tests {
             client_output: client_output.into(),
             notices: LossyWriter::new("test", io::sink(), 1),
             jobs: None,
+            call_holder: None,
         })
         .expect("its descriptors can be used");
         (shell, reader)

@@ -204,7 +204,12 @@ impl WrapSession {
         let code = if never_started { exit::UNREACHABLE } else { code };
         self.phase = WrapPhase::Stopping { until: now + self.limits.stop_limit() + STOP_SLACK, code };
         let is_process_alive = self.server.is_process_alive();
-        for call in self.calls.cancel_for_stop(is_process_alive) {
+        // The server goes on for its jobs, if a call holder follows.
+        let has_jobs = self.calls.iter().any(|(_, call)| call.is_job);
+        for (wire_id, call) in self.calls.cancel_for_stop(is_process_alive) {
+            if has_jobs && call.sent {
+                self.cancel_at_server(&wire_id, "unhang ends", effects);
+            }
             self.fail_call(&call, self.report(&call).shutting_down(cause), None, effects);
         }
         self.end_local_requests(cause, effects);

@@ -133,7 +133,7 @@ pub(crate) fn of_jobs(table: &[ProcessEntry], among: &[ProcessEntry]) -> Vec<Pid
 }
 
 /// The names of a job's supervisor, of its watcher and of a [holder](crate::server::HOLDER_NAME), as the system shows them.
-const SHIM_NAMES: [&str; 3] = ["mcp-job", "mcp-job-watch", "mcp-job-holder"];
+const SHIM_NAMES: [&str; 3] = ["mcp-job", "mcp-job-watch", "mcp-call-holder"];
 
 /// Reaps the orphans that came to us after [`adopt_orphans`] and have ended. It is for a program that starts processes which outlive its
 /// own children. It reads the table of processes, so it does not belong on the runtime's threads.

@@ -2,7 +2,11 @@
 //!
 //! Invariants: nothing here awaits a write, and nothing waits for a pipe to end. A thread of its own drains stderr from the start (L-05).
 
-use std::{future::pending, io};
+use std::{
+    future::pending,
+    io,
+    os::fd::{AsFd, OwnedFd},
+};
 
 use tokio::time::Instant;
 use unhang_proc::{
@@ -19,6 +23,8 @@ pub struct ServerProcess {
     /// The process, as its lifeline reports it.
     pub server: Server,
     pub(crate) drain: Drain,
+    /// The server's stderr, for a process that goes on with the server; `None` if the system had no descriptor for it.
+    pub stderr: Option<OwnedFd>,
     /// The server's stdout was read to the end.
     pub output_ended: bool,
     /// The server has closed its stdin.
@@ -50,13 +56,22 @@ impl ServerProcess {
         on_line: impl Fn(&[u8]) + Send + 'static,
     ) -> ServerProcess {
         let name = name.to_owned();
+        let kept = stderr.as_fd().try_clone_to_owned().ok();
         let drain = drain(stderr, tail, move |line| {
             if !line.trim_ascii().is_empty() {
                 tracing::warn!(target: "unhang::stderr", "MCP server '{name}' stderr: {}", String::from_utf8_lossy(line));
                 on_line(line);
             }
         });
-        ServerProcess { server, drain, output_ended: false, input_closed: false, ask_at: None, exited: false }
+        ServerProcess {
+            server,
+            drain,
+            stderr: kept,
+            output_ended: false,
+            input_closed: false,
+            ask_at: None,
+            exited: false,
+        }
     }
 
     /// Waits until the last output on stderr has been read. A thread reads it, which may not have had its turn.

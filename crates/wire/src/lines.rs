@@ -174,6 +174,11 @@ impl Lines {
         self.lend(found?)
     }
 
+    /// Returns the bytes that were received and belong to no line that was taken. Of a line that is too long there are none.
+    pub fn held(&self) -> &[u8] {
+        self.buffer.get(self.start..self.end).unwrap_or_default()
+    }
+
     /// Returns how many bytes of memory are held.
     pub fn capacity(&self) -> usize {
         self.buffer.capacity()

@@ -22,7 +22,7 @@ use crate::{
     data_folder,
     diagnostics::{Diagnostics, KeptLog, LOG_HINT},
     job_environment::inherited,
-    own_program::lifeline_command,
+    own_program::{call_holder_command, lifeline_command},
     server_name::server_name,
     signals::signals,
 };
@@ -70,7 +70,16 @@ pub(crate) fn run(wrap: &WrapArguments, verbose: bool) -> ExitCode {
             lifeline: lifeline_command(),
         };
         let notices = diagnostics.notices.clone();
-        let spec = GuardSpec { name, limits, server, client_input, client_output, notices, jobs: jobs() };
+        let spec = GuardSpec {
+            name,
+            limits,
+            server,
+            client_input,
+            client_output,
+            notices,
+            jobs: jobs(),
+            call_holder: Some(call_holder_command()),
+        };
         // From here on the guard lives as long as its client, and needs a small part of its code.
         give_back_code();
         let code = runtime.block_on(async { guard::run(spec, signals()?).await });

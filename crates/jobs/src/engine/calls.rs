@@ -539,11 +539,19 @@ impl Engine {
         self.text_of(id, ERROR).await
     }
 
+    /// Returns the arguments of a call, as JSON; `None` if it has none, or the job is not a call.
+    ///
+    /// # Errors
+    /// Fails as [`Self::call_result`] does.
+    pub async fn call_arguments(&self, id: JobId) -> Result<Option<String>, JobError> {
+        self.text_of(id, ARGUMENTS).await
+    }
+
     async fn text_of(&self, id: JobId, name: &'static str) -> Result<Option<String>, JobError> {
         self.run_read(move |inner| {
             let status = inner.status(id)?;
-            let is_call = status.record.call.is_some() && status.record.status.is_final();
-            if !is_call {
+            let is_there = status.record.status.is_final() || name == ARGUMENTS;
+            if status.record.call.is_none() || !is_there {
                 return Ok(None);
             }
             let work = inner.data.job(id).work(status.record.format);

@@ -50,6 +50,12 @@ impl HeldCall {
         async move { engine.run_write(CHANGE_LIMIT, move |inner| write_keeper(inner, id, keeper)).await }
     }
 
+    /// Returns whether the call has a keeper, to which this process can leave it.
+    #[must_use]
+    pub fn is_kept(&self) -> bool {
+        is_kept(&self.engine.inner, self.id())
+    }
+
     /// Lets go of the call without an end: its keeper has it resumed.
     ///
     /// # Errors

@@ -194,6 +194,12 @@ pub struct HandOver {
 }
 
 impl HandOver {
+    /// Returns the lifeline of the server.
+    #[must_use]
+    pub fn lifeline(&self) -> Identity {
+        self.lifeline
+    }
+
     /// Takes the descriptors that the words name; `words` are those after the arguments of the [`HolderCommand`]. A program calls this once,
     /// before it opens anything.
     ///

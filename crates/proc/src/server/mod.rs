@@ -128,7 +128,7 @@ pub enum ServerEvent {
 }
 
 /// The name under which the system shows a holder. [`Server::resume`] sets it.
-pub const HOLDER_NAME: &std::ffi::CStr = c"mcp-job-holder";
+pub const HOLDER_NAME: &std::ffi::CStr = c"mcp-call-holder";
 
 /// The reading end of the server's stderr, for [`drain`](crate::drain::drain).
 #[derive(Debug)]

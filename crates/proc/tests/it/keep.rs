@@ -226,7 +226,7 @@ async fn a_holder_gets_what_its_command_says_and_is_nobodys_child() {
     assert!(holder.until("started").ends_with("subreaper"));
     let status = fs::read_to_string(format!("/proc/{}/stat", holder.identity.pid)).unwrap();
     let fields: Vec<&str> = status.rsplit(") ").next().unwrap().split(' ').collect();
-    assert!(status.contains("(mcp-job-holder)"), "{status}");
+    assert!(status.contains("(mcp-call-holder)"), "{status}");
     assert_ne!(fields[1], holder.lifeline.pid.to_string(), "its parent");
     assert_ne!(fields[2], group.as_raw_nonzero().to_string(), "its group");
     holder.tell("c");

@@ -1,0 +1,275 @@
+//! The call holder: the process that goes on with the calls of a server whose guard has ended.
+//!
+//! ```text
+//! guard ── HolderPlan::words ──► lifeline (unhang_proc: keeps pipes, journals and this command)
+//!   ✝ ──────────────────────────► call_holder::run ─┬ Engine::resume: the jobs, from the data folder
+//!                                                    ├ Client::resume: the server, from its pipes
+//!                                                    └ PromotedCalls: each job to its end ─► the server's stop ladder ─► exit
+//! ```
+//!
+//! # Theory of operation
+//!
+//! A guard and its lifeline agree on a call holder before the id of a job goes out. While the guard lives, nothing of the call holder exists
+//! but its command line in the memory of the lifeline. The call holder is unhang's own binary. It makes a client of the running server, and
+//! follows each job as the guard would have. A call of the plan whose job has ended meanwhile is left out.
+//!
+//! # Invariants
+//!
+//! - A job is followed only after this process holds it, so two processes never settle the same job.
+//! - The server is read from the first moment on, so that it never blocks on a full pipe.
+//! - The call holder ends when no job is left, and the server ends with it. If the call holder fails, the lifeline ends the server.
+
+mod plan;
+
+use std::{ffi::OsString, io, process::ExitCode, sync::Arc, time::Duration};
+
+use serde_json::{Value, value::RawValue};
+use tokio::{
+    runtime::Builder,
+    sync::{mpsc, watch},
+    task::spawn_blocking,
+    time::{Instant, sleep},
+};
+use unhang_bridge::Era;
+use unhang_jobs::{
+    engine::{Engine, EngineOptions, JobStatus},
+    error::JobError,
+    record::Holder,
+    shims::ShimCommand,
+    timestamp::JobTimestamp,
+};
+use unhang_proc::{
+    deadline::Deadline,
+    server::{HandOver, ResumeError, Server},
+};
+
+pub use self::plan::{HolderPlan, KeptCall, KeptServer, PLAN_FORMAT};
+use crate::{CallSource, FollowedJob, PendingCall, PromotedCalls, RunningCall};
+use unhang_gateway::ServerAnswer;
+use unhang_upstream::{
+    client::{
+        CallOptions, Client, DecliningListener, RequestSignature, ResumedAnswer, ResumedRequest,
+        ResumedServer,
+    },
+    handshake::ServerInfo,
+    question::{ASIDES, OfSession, SessionKey},
+};
+
+/// The hidden first argument of the process.
+pub const ARGUMENT: &str = "mcp-call-holder";
+
+/// The exit code for arguments that make no sense: only a lifeline is meant to start a call holder.
+const USAGE: u8 = 2;
+
+/// The time for which a data folder is tried that cannot be opened, as on a full disk.
+const OPEN_LIMIT: Duration = Duration::from_secs(60);
+
+/// The pause between two tries to open the data folder.
+const OPEN_PAUSE: Duration = Duration::from_secs(1);
+
+/// The time in which the kernel frees the locks of a guard that has ended.
+const RESUME_LIMIT: Duration = Duration::from_secs(10);
+
+/// The reason why a call holder cannot go on with a server. The lifeline then ends the server, and the next process that uses the data
+/// folder says how the jobs ended.
+#[derive(Debug, thiserror::Error)]
+pub enum CallHolderError {
+    /// Another version of unhang has written the plan.
+    #[error(
+        "its plan has format {given}, and this program reads format {PLAN_FORMAT}: they are different versions of unhang"
+    )]
+    Format {
+        /// The format of the plan.
+        given: String,
+    },
+    /// A word of the plan is missing or makes no sense.
+    #[error("`{word}` of its plan is missing or wrong; only a lifeline starts a call holder")]
+    Plan {
+        /// The word.
+        word: &'static str,
+    },
+    /// The plan names a revision of MCP that this version does not know.
+    #[error("its plan names a revision of MCP that this version of unhang does not know")]
+    Revision,
+    /// The server cannot be taken over.
+    #[error(transparent)]
+    Resume(#[from] ResumeError),
+    /// The system has no means for the process.
+    #[error("the system refuses a step: {0}")]
+    System(io::Error),
+    /// The data folder cannot be opened, or its last changes do not reach the disk.
+    #[error("the data folder cannot be used: {0}")]
+    Jobs(JobError),
+}
+
+/// Runs a call holder and returns its exit code. `words` are those after [`ARGUMENT`]; `shim` runs unhang's own binary as a supervisor of
+/// jobs. Call it before anything else opens a descriptor.
+///
+/// `begin` is called with the plan before anything happens, to open the log: nobody sees what the process prints. Its result lives as long
+/// as the process.
+pub fn run<L>(
+    words: impl Iterator<Item = OsString>,
+    shim: ShimCommand,
+    begin: impl FnOnce(&HolderPlan) -> L,
+) -> ExitCode {
+    let mut log = None;
+    match hold(words, shim, |plan| log = Some(begin(plan))) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            tracing::error!("the call holder cannot go on with its server: {error}");
+            match error {
+                CallHolderError::Format { .. } | CallHolderError::Plan { .. } => ExitCode::from(USAGE),
+                _ => ExitCode::FAILURE,
+            }
+        }
+    }
+}
+
+fn hold(
+    words: impl Iterator<Item = OsString>,
+    shim: ShimCommand,
+    begin: impl FnOnce(&HolderPlan),
+) -> Result<(), CallHolderError> {
+    let mut words = words.peekable();
+    let plan = HolderPlan::parse(&mut words)?;
+    begin(&plan);
+    let hand_over = HandOver::parse(words)?;
+    // One thread is enough: the server's pipes and the disk are the only sources of events.
+    let runtime = Builder::new_current_thread().enable_all().build().map_err(CallHolderError::System)?;
+    runtime.block_on(follow_all(plan, hand_over, shim))
+}
+
+/// Goes on with the calls of the plan until each job has ended, and then ends the server.
+async fn follow_all(plan: HolderPlan, hand_over: HandOver, shim: ShimCommand) -> Result<(), CallHolderError> {
+    let HolderPlan { data_folder, server, calls } = plan;
+    let keeper = Holder::here(hand_over.lifeline()).map_err(CallHolderError::System)?;
+    let revision = server.revision().ok_or(CallHolderError::Revision)?;
+    let (process, stderr) = Server::resume(hand_over)?;
+    let engine =
+        open(EngineOptions { keeps_recorded_limits: true, ..EngineOptions::new(data_folder, shim) }).await?;
+    let mut resumed = Vec::new();
+    for call in calls {
+        match engine.resume(call.job, &keeper, Deadline::after(RESUME_LIMIT)).await {
+            Ok(Some((held, status))) => resumed.push((call, held, status)),
+            // Its answer had come.
+            Ok(None) => {}
+            Err(error) => {
+                tracing::warn!(job = call.job.as_str(), "unhang cannot go on with the job: {error}");
+            }
+        }
+    }
+    tracing::info!("goes on with {} jobs of `{}`, whose guard has ended", resumed.len(), server.name);
+    let requests = resumed.iter().map(|(call, _, status)| request_of(call, status)).collect();
+    // All calls are of the one client that the guard had.
+    let session = OfSession { key: SessionKey::drawn(), is_asked_beside: true, is_one_client: true };
+    let resumed_server = ResumedServer {
+        name: server.name.clone(),
+        limits: server.limits(),
+        listener: Arc::new(DecliningListener),
+        process,
+        stderr,
+        info: ServerInfo::read(revision, RawValue::NULL),
+        session: Some(session),
+    };
+    let (client, answers) = Client::resume(resumed_server, requests);
+    let era = if revision.is_stateless() { Era::Modern } else { Era::Legacy };
+    let promoted_calls = PromotedCalls::new(engine.clone());
+    for ((call, held, status), answer) in resumed.into_iter().zip(answers) {
+        let source = ResumedSource { client: client.clone(), era, session };
+        let params = params_of(&engine, &status).await;
+        let running_call = RunningCall { params, way: source.pending(answer), source: Box::new(source) };
+        let is_repeatable = status.record.call.is_some_and(|call| call.is_repeatable);
+        let roots = server.roots.as_ref().map(|roots| roots.to_string().into());
+        let _end = promoted_calls.go_on(
+            held,
+            running_call,
+            FollowedJob { who: call.who, session: None, is_repeatable, same: None, roots },
+        );
+    }
+    promoted_calls.until_all_have_ended().await;
+    client.dispose().await;
+    engine.close().await.map_err(CallHolderError::Jobs)
+}
+
+/// Opens the data folder. A disk that is full for a moment may let that fail.
+async fn open(options: EngineOptions) -> Result<Engine, CallHolderError> {
+    let until = Instant::now() + OPEN_LIMIT;
+    loop {
+        let options = options.clone();
+        let opened = spawn_blocking(move || Engine::open(options)).await;
+        match opened.map_err(|error| CallHolderError::System(io::Error::other(error)))? {
+            Ok((engine, _)) => return Ok(engine),
+            Err(error) if Instant::now() >= until => return Err(CallHolderError::Jobs(error)),
+            Err(error) => tracing::warn!("unhang tries again to open the data folder: {error}"),
+        }
+        sleep(OPEN_PAUSE).await;
+    }
+}
+
+/// Returns the request of a call, as the guard has sent it.
+fn request_of(call: &KeptCall, status: &JobStatus) -> ResumedRequest {
+    let limit = status.record.timeout().unwrap_or(Duration::MAX);
+    let left = status.time_left(JobTimestamp::now()).unwrap_or(limit);
+    ResumedRequest {
+        id: call.id.clone(),
+        token: call.token.clone(),
+        method: "tools/call".into(),
+        elapsed: limit.saturating_sub(left),
+        limit,
+    }
+}
+
+/// Returns the params of a call, for a request that repeats it with the input that its server wants.
+async fn params_of(engine: &Engine, status: &JobStatus) -> Arc<str> {
+    let Some(call) = &status.record.call else { return "{}".into() };
+    let arguments = engine.call_arguments(status.record.job_id).await.unwrap_or_else(|error| {
+        tracing::warn!(
+            job = status.record.job_id.as_str(),
+            "the arguments of the call cannot be read: {error}"
+        );
+        None
+    });
+    let arguments = arguments.map_or_else(String::new, |arguments| format!(r#","arguments":{arguments}"#));
+    format!(r#"{{"name":{}{arguments}}}"#, Value::from(call.tool.as_str())).into()
+}
+
+/// The sender of a call's requests to a server that was taken over.
+struct ResumedSource {
+    client: Client,
+    era: Era,
+    session: OfSession,
+}
+
+impl ResumedSource {
+    fn pending(&self, answer: ResumedAnswer) -> PendingCall {
+        let ResumedAnswer { outcome, progress, asides } = answer;
+        let (era, client) = (self.era, self.client.clone());
+        let answering = Box::pin(async move {
+            // The server lives as long as one of its calls.
+            let _client = client;
+            ServerAnswer { era, server_info: None, outcome: outcome.await, asked_for: None }
+        });
+        PendingCall { answering, seen: progress, said: asides }
+    }
+}
+
+impl CallSource for ResumedSource {
+    fn ask(&mut self, params: Arc<str>) -> PendingCall {
+        let (client, era) = (self.client.clone(), self.era);
+        let (progress, seen) = watch::channel(None);
+        let (asides, said) = mpsc::channel(ASIDES);
+        let options = CallOptions {
+            timeout: Some(client.limits().job_timeout),
+            progress: Some(progress),
+            asides: Some(asides),
+            session: Some(self.session),
+            signed: RequestSignature::ByUs,
+            ..CallOptions::default()
+        };
+        let answering = Box::pin(async move {
+            let outcome = client.ask("tools/call", &params, &options).await;
+            ServerAnswer { era, server_info: None, outcome, asked_for: None }
+        });
+        PendingCall { answering, seen, said }
+    }
+}

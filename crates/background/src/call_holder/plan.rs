@@ -1,0 +1,260 @@
+//! The plan of a call holder: what it has to know about a server and its calls, as words of a command line.
+//!
+//! ```text
+//! --format=N  --data=FOLDER  --server=JSON  --call=JSON ...
+//! ```
+//!
+//! Invariants
+//!
+//! - A plan is read back as it was written, or refused with the reason. The format comes first, so that a plan of another version is never
+//!   half read.
+//! - A plan holds no argument and no result of a call: other users of the machine can see command lines.
+
+use std::{
+    ffi::OsString,
+    os::unix::ffi::{OsStrExt, OsStringExt},
+    path::PathBuf,
+    time::Duration,
+};
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use unhang_core::{limits::Limits, revision::Revision};
+use unhang_jobs::id::JobId;
+use unhang_wire::Id;
+
+use super::CallHolderError;
+use crate::WhoIsAsked;
+
+/// The format of a plan. It changes with the meaning of its words.
+pub const PLAN_FORMAT: u32 = 1;
+
+/// The longest JSON of one call: the kernel takes no longer word than 128 KiB.
+const LONGEST_WORD: usize = 100 << 10;
+
+/// The facts by which a call holder goes on with a server.
+#[derive(Clone, Debug, PartialEq)]
+pub struct HolderPlan {
+    /// The data folder of the jobs.
+    pub data_folder: PathBuf,
+    /// The facts about the server.
+    pub server: KeptServer,
+    /// The calls that are jobs.
+    pub calls: Vec<KeptCall>,
+}
+
+/// The facts about a server that outlives its guard.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct KeptServer {
+    /// The server's name, as the configuration calls it.
+    pub name: String,
+    /// The revision that is spoken with it.
+    revision: String,
+    /// The longest message, in bytes.
+    max_message: usize,
+    /// The most bytes that wait for the server.
+    queue_bytes: usize,
+    /// The time for a reply to a question, in milliseconds.
+    call_timeout_ms: u64,
+    /// The time that a call may take as a job, in milliseconds.
+    job_timeout_ms: u64,
+    /// The time between the steps of the server's stop, in milliseconds.
+    stop_grace_ms: u64,
+    /// The last known answer of the client to `roots/list`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub roots: Option<Value>,
+}
+
+impl KeptServer {
+    /// Notes the facts about a server with these limits.
+    #[must_use]
+    pub fn new(name: String, revision: Revision, limits: &Limits) -> Self {
+        Self {
+            name,
+            revision: revision.name().to_owned(),
+            max_message: limits.max_message,
+            queue_bytes: limits.queue_bytes,
+            call_timeout_ms: millis(limits.call_timeout),
+            job_timeout_ms: millis(limits.job_timeout),
+            stop_grace_ms: millis(limits.stop_grace),
+            roots: None,
+        }
+    }
+
+    /// Returns the revision, which an older version may not know.
+    pub(super) fn revision(&self) -> Option<Revision> {
+        Revision::named(&self.revision)
+    }
+
+    /// Returns the limits of the server; those that a plan does not name have their defaults.
+    pub(super) fn limits(&self) -> Limits {
+        Limits {
+            max_message: self.max_message,
+            queue_bytes: self.queue_bytes,
+            call_timeout: Duration::from_millis(self.call_timeout_ms),
+            job_timeout: Duration::from_millis(self.job_timeout_ms),
+            stop_grace: Duration::from_millis(self.stop_grace_ms),
+            ..Limits::default()
+        }
+    }
+}
+
+/// The facts about a call that is a job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeptCall {
+    /// The job.
+    pub job: JobId,
+    /// The id under which the server answers.
+    pub id: Id,
+    /// The progress token of the request, if it has one.
+    pub token: Option<Id>,
+    /// The party that gets questions about the call.
+    pub who: WhoIsAsked,
+}
+
+/// A call as it is written down. Ids are JSON.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WrittenCall {
+    job: String,
+    id: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    token: Option<String>,
+    /// The capabilities of the clients that follow the job as a task; `None` if nobody does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    followers: Option<String>,
+}
+
+impl KeptCall {
+    fn write(&self) -> String {
+        let followers = match &self.who {
+            WhoIsAsked::Followers(capabilities) if capabilities.len() < LONGEST_WORD / 2 => {
+                Some(capabilities.to_string())
+            }
+            // Without room for the capabilities, the job asks no client.
+            WhoIsAsked::Followers(_) | WhoIsAsked::Nobody => None,
+        };
+        let written = WrittenCall {
+            job: self.job.as_str().to_owned(),
+            id: self.id.to_json(),
+            token: self.token.as_ref().map(Id::to_json),
+            followers,
+        };
+        serde_json::to_string(&written).unwrap_or_default()
+    }
+
+    fn read(text: &str) -> Option<Self> {
+        let WrittenCall { job, id, token, followers } = serde_json::from_str(text).ok()?;
+        let token = match token {
+            Some(token) => Some(Id::from_json(&token)?),
+            None => None,
+        };
+        let who = followers.map_or(WhoIsAsked::Nobody, |text| WhoIsAsked::Followers(text.into()));
+        Some(Self { job: job.parse().ok()?, id: Id::from_json(&id)?, token, who })
+    }
+}
+
+impl HolderPlan {
+    /// Writes the plan as words.
+    #[must_use]
+    pub fn words(&self) -> Vec<OsString> {
+        let server = serde_json::to_string(&self.server).unwrap_or_default();
+        let mut data = OsString::from("--data=");
+        data.push(&self.data_folder);
+        let mut words =
+            vec![format!("--format={PLAN_FORMAT}").into(), data, format!("--server={server}").into()];
+        words.extend(self.calls.iter().map(|call| format!("--call={}", call.write()).into()));
+        words
+    }
+
+    /// Reads a plan, and takes no word behind it.
+    ///
+    /// # Errors
+    /// Fails with the word that is missing or wrong, or with the format of another version.
+    pub(super) fn parse(
+        words: &mut std::iter::Peekable<impl Iterator<Item = OsString>>,
+    ) -> Result<Self, CallHolderError> {
+        let wrong = |word| CallHolderError::Plan { word };
+        let format = value(words, "--format=").ok_or(wrong("--format"))?;
+        if format != *PLAN_FORMAT.to_string() {
+            return Err(CallHolderError::Format { given: format.to_string_lossy().into_owned() });
+        }
+        let data_folder = value(words, "--data=").ok_or(wrong("--data"))?.into();
+        let server = value(words, "--server=").and_then(|text| text.into_string().ok());
+        let server = server.and_then(|text| serde_json::from_str(&text).ok()).ok_or(wrong("--server"))?;
+        let mut calls = Vec::new();
+        while let Some(text) = value(words, "--call=") {
+            let call = text.to_str().and_then(KeptCall::read).ok_or(wrong("--call"))?;
+            calls.push(call);
+        }
+        Ok(Self { data_folder, server, calls })
+    }
+}
+
+/// Takes the next word if it begins like this, and returns the rest of it.
+fn value(
+    words: &mut std::iter::Peekable<impl Iterator<Item = OsString>>,
+    beginning: &str,
+) -> Option<OsString> {
+    let word = words.next_if(|word| word.as_bytes().starts_with(beginning.as_bytes()))?;
+    Some(OsString::from_vec(word.as_bytes().get(beginning.len()..)?.to_vec()))
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn plan() -> HolderPlan {
+        let limits = Limits { max_message: 7 << 20, ..Limits::default() };
+        let server = KeptServer::new("my server".to_owned(), Revision::V2025November, &limits);
+        let job = JobId::random().expect("an id");
+        let followers = WhoIsAsked::Followers(r#"{"elicitation":{}}"#.into());
+        HolderPlan {
+            data_folder: OsString::from_vec(b"/data \xff".to_vec()).into(),
+            server: KeptServer { roots: Some(json!({ "roots": [] })), ..server },
+            calls: vec![
+                KeptCall { job, id: Id::Text("1".into()), token: None, who: WhoIsAsked::Nobody },
+                KeptCall { job, id: Id::Integer(1), token: Some(Id::Text("t".into())), who: followers },
+            ],
+        }
+    }
+
+    fn parse(words: Vec<OsString>) -> Result<HolderPlan, CallHolderError> {
+        HolderPlan::parse(&mut words.into_iter().peekable())
+    }
+
+    #[test]
+    fn a_plan_is_read_back_as_it_was_written() {
+        let words = plan().words();
+        let mut both = words.clone().into_iter().chain(["--hand-over=1".into()]).peekable();
+        let read = HolderPlan::parse(&mut both).expect("a plan");
+        assert_eq!(read.words(), words);
+        assert_eq!(both.next(), Some("--hand-over=1".into()), "the words behind it are not taken");
+        assert_eq!(read.server.limits().max_message, 7 << 20);
+        assert_eq!(read.server.revision(), Some(Revision::V2025November));
+        assert_eq!(HolderPlan { calls: Vec::new(), ..read }.words().len(), 3);
+    }
+
+    #[test]
+    fn a_plan_that_makes_no_sense_is_refused_with_the_reason() {
+        for (index, word, expect) in [
+            (0, "--format=2", "format 2"),
+            (0, "--data=/", "`--format`"),
+            (1, "--server={}", "`--data`"),
+            (2, "--server={}", "`--server`"),
+            (3, r#"--call={"job":"x","id":"1"}"#, "`--call`"),
+        ] {
+            let mut words = plan().words();
+            words[index] = word.into();
+            let error = parse(words).expect_err(word).to_string();
+            assert!(error.contains(expect), "{error}");
+        }
+    }
+}

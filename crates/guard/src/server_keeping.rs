@@ -1,0 +1,250 @@
+//! Keeps the server for a call holder while calls of it are jobs, so that the jobs outlive this process.
+//!
+//! ```text
+//! job on the disk ─ ask ─► lifeline ─ Kept ─► confirmed: the keeper goes into the job's record ─► the id goes out
+//! line of the server ─ LinePlaces ─► PipeReader::processed, up to the oldest line that is still needed
+//! last job has ended ─ ended ─► release: the server ends with this process again
+//! ```
+//!
+//! Invariants
+//!
+//! - The lifeline has the plan of a call before the id of its job goes out.
+//! - A line stays in the journal until nobody needs it again: the answer of a job until the job has ended, a question until it is answered.
+//! - Without a job, nothing of this costs anything.
+
+use std::{io, os::fd::AsFd, path::PathBuf};
+
+use unhang_background::call_holder::{HolderPlan, KeptCall, KeptServer};
+use unhang_jobs::record::Holder;
+use unhang_proc::{identity::Identity, pipe::LONGEST_UNPROCESSED, server::HolderCommand};
+use unhang_upstream::process::ServerProcess;
+use unhang_wire::Id;
+
+/// The bytes of the journal beyond which questions no longer hold lines back. The rest is for answers.
+const MOST_FOR_QUESTIONS: u64 = LONGEST_UNPROCESSED / 2;
+
+/// A line of the server that is needed once more if this process ends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum NeededLine {
+    /// The answer to the call with this id, which is a job.
+    Answer(Id),
+    /// The question with this id.
+    Question(Id),
+}
+
+/// The places of lines in the journal of the server's output.
+#[derive(Debug, Default)]
+struct LinePlaces {
+    /// The bytes that were read since the journal began.
+    read: u64,
+    /// The bytes that were reported as processed.
+    processed: u64,
+    /// The lines that are needed, and where each begins.
+    needed: Vec<(NeededLine, u64)>,
+}
+
+impl LinePlaces {
+    /// Returns how many more bytes are processed, if all lines before `place` were handled.
+    fn newly_processed(&mut self, place: u64) -> u64 {
+        if place.saturating_sub(self.processed) > MOST_FOR_QUESTIONS {
+            self.needed.retain(|(line, _)| matches!(line, NeededLine::Answer(_)));
+        }
+        let oldest = self.needed.iter().map(|(_, place)| *place).min();
+        let until = oldest.map_or(place, |oldest| oldest.min(place)).max(self.processed);
+        until - std::mem::replace(&mut self.processed, until)
+    }
+}
+
+/// How far the lifeline is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum KeepingPhase {
+    /// There are no journals.
+    #[default]
+    Direct,
+    /// There are journals, and the lifeline keeps the server, or was asked to.
+    Journaled,
+    /// There are journals that nobody needs any more.
+    Ending,
+}
+
+/// Keeps the server of a guard. See the module's text.
+#[derive(Debug)]
+pub(super) struct ServerKeeping {
+    /// The command of a call holder, without the plan; `None` if calls end with this process.
+    command: Option<HolderCommand>,
+    phase: KeepingPhase,
+    calls: Vec<KeptCall>,
+    /// The requests to the lifeline that it has not answered.
+    asked: usize,
+    places: LinePlaces,
+}
+
+impl ServerKeeping {
+    pub(super) fn new(command: Option<HolderCommand>) -> Self {
+        Self {
+            command,
+            phase: KeepingPhase::Direct,
+            calls: Vec::new(),
+            asked: 0,
+            places: LinePlaces::default(),
+        }
+    }
+
+    /// Returns whether calls can outlive this process.
+    pub(super) fn is_possible(&self) -> bool {
+        self.command.is_some()
+    }
+
+    /// Returns whether a call of the plan is a job that has not ended, on a server that the lifeline keeps.
+    pub(super) fn has_jobs(&self, process: Option<&ServerProcess>) -> bool {
+        !self.calls.is_empty() && process.is_some_and(|process| process.server.is_kept())
+    }
+
+    /// Asks the lifeline to keep the server with one more call. `held` are the bytes of the server that were read and are no line yet.
+    /// [`ServerKeeping::answered`] follows.
+    ///
+    /// # Errors
+    /// Fails if the system refuses a step. The call is not in the plan then.
+    pub(super) fn ask(
+        &mut self,
+        process: &mut ServerProcess,
+        held: &[u8],
+        (data_folder, server, call): (PathBuf, KeptServer, KeptCall),
+    ) -> io::Result<()> {
+        self.begin_journals(process, held)?;
+        let Some(command) = &self.command else { return Err(io::ErrorKind::Unsupported.into()) };
+        let mut command = command.clone();
+        let calls = self.calls.iter().cloned().chain([call.clone()]).collect();
+        command.arguments.extend(HolderPlan { data_folder, server, calls }.words());
+        let stderr = process.stderr.as_ref().ok_or(io::ErrorKind::InvalidInput)?;
+        process.server.keep(&command, stderr.as_fd())?;
+        self.calls.push(call);
+        self.asked += 1;
+        self.phase = KeepingPhase::Journaled;
+        Ok(())
+    }
+
+    fn begin_journals(&mut self, process: &mut ServerProcess, held: &[u8]) -> io::Result<()> {
+        if self.phase != KeepingPhase::Direct {
+            return Ok(());
+        }
+        let Some(input) = &mut process.server.input else { return Err(io::ErrorKind::BrokenPipe.into()) };
+        input.begin_journal()?;
+        process.server.output.begin_journal(held)?;
+        self.places = LinePlaces { read: held.len() as u64, ..LinePlaces::default() };
+        self.phase = KeepingPhase::Ending;
+        Ok(())
+    }
+
+    /// Notes one answer of the lifeline. Returns the keeper that the waiting jobs have, once it has answered all requests.
+    pub(super) fn answered(&mut self, process: Option<&ServerProcess>) -> Option<io::Result<Holder>> {
+        self.asked = self.asked.saturating_sub(1);
+        if self.asked > 0 {
+            return None;
+        }
+        let lifeline = process.map(|process| process.server.lifeline_pid())?;
+        let identity = Identity::of(lifeline).ok_or_else(|| io::Error::other("the lifeline has gone"));
+        Some(identity.and_then(Holder::here))
+    }
+
+    /// Notes that bytes of the server were read.
+    pub(super) fn read(&mut self, count: usize) {
+        if self.phase != KeepingPhase::Direct {
+            self.places.read += count as u64;
+        }
+    }
+
+    /// Returns whether the places of lines matter.
+    pub(super) fn notes_lines(&self) -> bool {
+        self.phase == KeepingPhase::Journaled
+    }
+
+    /// Notes a line that is needed once more, unless it is known. `held` bytes were read and not handled before it.
+    pub(super) fn needs(&mut self, line: NeededLine, held: usize) {
+        let place = self.places.read.saturating_sub(held as u64);
+        if self.places.needed.iter().all(|(known, _)| *known != line) {
+            self.places.needed.push((line, place));
+        }
+    }
+
+    /// Forgets the questions that are not open any more, and tells the journal what is processed. `held` bytes were read and not handled.
+    pub(super) fn processed(
+        &mut self,
+        process: Option<&mut ServerProcess>,
+        held: usize,
+        is_open: impl Fn(&Id) -> bool,
+    ) {
+        if self.phase == KeepingPhase::Direct {
+            return;
+        }
+        self.places.needed.retain(|(line, _)| match line {
+            NeededLine::Question(id) => is_open(id),
+            NeededLine::Answer(_) => true,
+        });
+        let count = self.places.newly_processed(self.places.read.saturating_sub(held as u64));
+        let Some(process) = process else { return };
+        if count > 0
+            && let Err(error) = process.server.output.processed(count)
+        {
+            tracing::warn!("the journal of the server's output cannot be marked: {error}");
+        }
+        if self.phase == KeepingPhase::Ending {
+            self.end_journals(process);
+        }
+    }
+
+    /// Notes that the job of a call has ended. After the last one, the server ends with this process again.
+    pub(super) fn ended(&mut self, process: Option<&mut ServerProcess>, call: &Id) {
+        self.calls.retain(|kept| kept.id != *call);
+        self.places.needed.retain(|(line, _)| *line != NeededLine::Answer(call.clone()));
+        if self.calls.is_empty() && self.phase == KeepingPhase::Journaled {
+            self.phase = KeepingPhase::Ending;
+            if let Some(process) = process {
+                process.server.release_kept();
+            }
+        }
+    }
+
+    /// Notes that another process of the server runs, or none.
+    pub(super) fn process_changed(&mut self) {
+        (self.phase, self.asked, self.places) = (KeepingPhase::Direct, 0, LinePlaces::default());
+    }
+
+    /// Returns to plain pipes as soon as the journals are empty.
+    fn end_journals(&mut self, process: &mut ServerProcess) {
+        let input = process.server.input.as_mut().map_or(Ok(()), |input| input.end_journal());
+        if input.is_ok() && process.server.output.end_journal().is_ok() {
+            self.phase = KeepingPhase::Direct;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_that_is_needed_holds_the_mark_until_it_is_not() {
+        let mut keeping = ServerKeeping::new(None);
+        keeping.phase = KeepingPhase::Journaled;
+        keeping.read(100);
+        keeping.needs(NeededLine::Answer(Id::Integer(1)), 40);
+        keeping.needs(NeededLine::Question(Id::Integer(7)), 60);
+        assert_eq!(keeping.places.newly_processed(80), 40, "the question begins there");
+        keeping.processed(None, 20, |_| false);
+        assert_eq!(keeping.places.processed, 60, "it was answered, and the answer of the job begins here");
+        keeping.ended(None, &Id::Integer(1));
+        keeping.processed(None, 0, |_| false);
+        assert_eq!(keeping.places.processed, 100);
+    }
+
+    #[test]
+    fn a_question_that_stays_open_does_not_fill_the_journal() {
+        let mut keeping = ServerKeeping::new(None);
+        keeping.phase = KeepingPhase::Journaled;
+        keeping.needs(NeededLine::Question(Id::Integer(7)), 0);
+        keeping.read(usize::try_from(MOST_FOR_QUESTIONS).expect("it fits") + 1);
+        keeping.processed(None, 0, |_| true);
+        assert_eq!(keeping.places.processed, keeping.places.read);
+    }
+}
