@@ -98,18 +98,6 @@ impl Promoted {
     pub fn id(&self) -> JobId {
         self.held.id()
     }
-
-    /// Names the process that has the call resumed when this process has gone. The keeper is durable when the future is ready.
-    ///
-    /// # Errors
-    /// Fails with the reason why the call ends with this process.
-    pub fn kept_by(
-        &self,
-        keeper: Holder,
-    ) -> impl Future<Output = Result<(), JobServiceError>> + Send + use<> {
-        let noted = self.held.kept_by(keeper);
-        async move { Ok(noted.await?) }
-    }
 }
 
 /// Tells when the job of a call has ended, or was left to another process.
@@ -200,6 +188,19 @@ impl PromotedCalls {
     /// Returns the questions that servers ask about these calls.
     pub fn inputs(&self) -> &Inputs {
         &self.shared.inputs
+    }
+
+    /// Names the process that has a call of this process resumed when this process has gone. The keeper is durable when the future is ready.
+    ///
+    /// # Errors
+    /// Fails with the reason why the call ends with this process.
+    pub fn name_keeper(
+        &self,
+        job: JobId,
+        keeper: Holder,
+    ) -> impl Future<Output = Result<(), JobServiceError>> + Send + use<> {
+        let noted = self.shared.engine.name_keeper(job, keeper);
+        async move { Ok(noted.await?) }
     }
 
     /// Makes a job of a call. The job is durable when this returns. Leaves nothing behind if the future is dropped.

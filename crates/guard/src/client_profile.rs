@@ -10,6 +10,9 @@ use unhang_wire::{self as wire, Id, Json, ResponseOutcome};
 
 use super::from_client::WrapRequest;
 
+/// The longest answer to `roots/list` that is kept for a call holder, in bytes: it is a word of a command line.
+const LONGEST_ROOTS: usize = 64 << 10;
+
 /// The era of the client (protocol.md 1.4). The guard mirrors it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum ClientEra {
@@ -29,6 +32,10 @@ pub(super) struct ClientProfile {
     /// The version in the requests of a client without a handshake.
     modern_version: Option<String>,
     session: RecordedSession,
+    /// The client's last answer to `roots/list`, as JSON.
+    roots: Option<Box<str>>,
+    /// Whether nobody has looked at the roots since.
+    has_new_roots: bool,
 }
 
 /// The outcome of a request that has introduced the client.
@@ -41,6 +48,24 @@ pub(super) struct ClientIntroduction {
 }
 
 impl ClientProfile {
+    /// Notes an answer to `roots/list`, unless it is too long to be kept.
+    pub(super) fn note_roots(&mut self, result: Json<'_>) {
+        let known = Some(result.get()).filter(|roots| roots.len() <= LONGEST_ROOTS);
+        if known != self.roots.as_deref() {
+            (self.roots, self.has_new_roots) = (known.map(Into::into), true);
+        }
+    }
+
+    /// Returns the last answer to `roots/list`, as JSON; `None` if there is none, or it is too long.
+    pub(super) fn roots(&self) -> Option<&str> {
+        self.roots.as_deref()
+    }
+
+    /// Returns whether the roots have changed since the last look.
+    pub(super) fn take_new_roots(&mut self) -> bool {
+        std::mem::take(&mut self.has_new_roots)
+    }
+
     /// Learns from a request about the client and its session. Returns `None` if the request does not introduce the client.
     pub(super) fn learn(&mut self, request: &WrapRequest<'_>) -> Option<ClientIntroduction> {
         let (raw, id_span) = (request.raw, || request.id_span.clone());

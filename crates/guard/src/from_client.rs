@@ -328,6 +328,11 @@ impl WrapSession {
         self.wake();
     }
 
+    /// Returns whether a call waits for a server that is down or starts.
+    pub(super) fn is_held_back(&self, wire_id: &Id) -> bool {
+        !self.server.is_live() && self.calls.get(wire_id).is_some_and(|call| !call.sent)
+    }
+
     /// Returns how long a request may take, or `None` if it has no limit.
     pub(super) fn limit_of(&self, method: &str, role: Role) -> Option<Duration> {
         let limit = match (method, role) {
@@ -443,6 +448,11 @@ impl WrapSession {
                 return;
             }
         };
+        if let ResponseOutcome::Result(roots) = outcome
+            && &*question.method == "roots/list"
+        {
+            self.client.note_roots(*roots);
+        }
         let failed = matches!(outcome, ResponseOutcome::Error(_));
         tracing::debug!(
             server = self.name,

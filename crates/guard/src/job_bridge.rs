@@ -89,7 +89,7 @@ pub(super) struct Adopted {
     promoted: Promoted,
     who: WhoIsAsked,
     running_call: RunningCall,
-    calls: PromotedCalls,
+    pub calls: PromotedCalls,
     /// The data folder of the job.
     pub data_folder: PathBuf,
 }
@@ -103,6 +103,8 @@ enum BridgeResult {
     Opened(EngineService, ToolNames),
     Kept(Box<Adopted>),
     NotKept(Box<Adopted>, JobServiceError),
+    /// The keeper of a job whose client knows it already is in its record, or the log says why not.
+    Noted,
 }
 
 /// An event of the bridge.
@@ -218,7 +220,7 @@ impl JobBridge {
         };
         let who = who_is_asked(json, promotion_reply);
         let running_call =
-            RunningCall { params: params.into(), way: pending_call, source: Box::new(self.relays.source()) };
+            RunningCall { params: params.into(), way: pending_call, source: Box::new(self.relays.source(call.clone())) };
         let data_folder = Arc::clone(&self.data_folder);
         self.tasks.spawn(async move {
             let service = data_folder.service(names).await;
@@ -360,8 +362,8 @@ impl JobBridge {
                         self.open_job_server(service, names);
                         return BridgeEvent::Said;
                     }
-                    // A panic, which was reported elsewhere. The call stays a call.
-                    Err(_panic) => {}
+                    // After a panic, which was reported elsewhere, the call stays a call.
+                    Ok(BridgeResult::Noted) | Err(_) => {}
                 },
                 Some(Ok(call)) = self.followed.join_next() => return BridgeEvent::Ended(call),
                 event = self.relays.event() => match event {
@@ -375,12 +377,24 @@ impl JobBridge {
 
     /// Names the process that has the call resumed when this process has gone. The job's record then says so.
     pub(super) fn name_keeper(&mut self, adopted: Box<Adopted>, keeper: Holder) {
-        let noted = adopted.promoted.kept_by(keeper);
+        let noted = adopted.calls.name_keeper(adopted.promoted.id(), keeper);
         self.tasks.spawn(async move {
             match noted.await {
                 Ok(()) => BridgeResult::Kept(adopted),
                 Err(why) => BridgeResult::NotKept(adopted, why),
             }
+        });
+    }
+
+    /// Does the same for a job that its client was told of.
+    pub(super) fn name_late_keeper(&mut self, calls: &PromotedCalls, job: JobId, keeper: Holder) {
+        let noted = calls.name_keeper(job, keeper);
+        self.tasks.spawn(async move {
+            match noted.await {
+                Ok(()) => tracing::info!(job = job.as_str(), "the server has the call, and the job outlives unhang"),
+                Err(why) => tracing::warn!(job = job.as_str(), "the job ends with unhang: {why}"),
+            }
+            BridgeResult::Noted
         });
     }
 

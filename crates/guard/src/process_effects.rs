@@ -34,8 +34,6 @@ pub(super) struct ProcessEffects {
     pub(super) notices: LossyWriter,
     /// The bridge through which slow calls become jobs.
     pub(super) bridge: Option<JobBridge>,
-    /// The calls whose answers went to jobs since the last look.
-    pub(super) answered_jobs: Vec<Id>,
 }
 
 impl ProcessEffects {
@@ -58,7 +56,6 @@ impl ProcessEffects {
             tail: Tail::new(limits.stderr_tail),
             notices,
             bridge,
-            answered_jobs: Vec::new(),
         })
     }
 
@@ -117,9 +114,6 @@ impl WrapEffects for ProcessEffects {
 
     fn to_job(&mut self, call: &Id, news: JobNews<'_>) {
         if let Some(bridge) = &mut self.bridge {
-            if matches!(news, JobNews::Answer(..)) {
-                self.answered_jobs.push(call.clone());
-            }
             bridge.tell(call, news);
         }
     }

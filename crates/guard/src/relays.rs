@@ -10,7 +10,7 @@ use std::{
     collections::HashMap,
     future::ready,
     sync::{
-        Arc,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
 };
@@ -43,11 +43,24 @@ struct Relay {
 /// A further request to the server on behalf of a job, which is still to be made.
 struct FollowUpRequest {
     params: Arc<str>,
-    relay: Relay,
+    again: RepeatedRequest,
 }
 
-/// The relay of a request that was made once more.
-pub(super) struct RepeatedRequest(Relay);
+/// A request that is made once more.
+pub(super) struct RepeatedRequest {
+    relay: Relay,
+    /// The id of the job's request before.
+    before: Id,
+    /// The place where the job's source learns the id of this one.
+    last: Arc<Mutex<Id>>,
+}
+
+impl RepeatedRequest {
+    /// Returns the id of the job's request before.
+    pub(super) fn before(&self) -> &Id {
+        &self.before
+    }
+}
 
 /// An event of calls that are jobs.
 pub(super) enum RelayEvent {
@@ -71,9 +84,9 @@ impl CallRelays {
         CallRelays { relays: HashMap::new(), sender, follow_ups }
     }
 
-    /// Returns the sender through which a job asks for more.
-    pub(super) fn source(&self) -> BridgeSender {
-        self.sender.clone()
+    /// Returns the source through which the job of this call asks for more.
+    pub(super) fn source(&self, call: Id) -> JobRequests {
+        JobRequests { sender: self.sender.clone(), last: Arc::new(Mutex::new(call)) }
     }
 
     /// Opens a relay for this call. Returns the receiving end for the job, and the key of the relay.
@@ -86,7 +99,8 @@ impl CallRelays {
 
     /// Adds the relay of a job's own request, which was made under this id.
     pub(super) fn insert(&mut self, call: Id, again: RepeatedRequest) {
-        self.relays.insert(call, again.0);
+        *again.last.lock().unwrap_or_else(PoisonError::into_inner) = call.clone();
+        self.relays.insert(call, again.relay);
     }
 
     /// Forgets the relay of this call, unless another call has its id by now.
@@ -131,8 +145,8 @@ impl CallRelays {
         loop {
             tokio::select! {
                 // A request that was withdrawn meanwhile is not made at all.
-                Some(FollowUpRequest { params, relay }) = self.follow_ups.recv() => if !relay.answer.is_closed() {
-                    return RelayEvent::Asked(params, RepeatedRequest(relay));
+                Some(FollowUpRequest { params, again }) = self.follow_ups.recv() => if !again.relay.answer.is_closed() {
+                    return RelayEvent::Asked(params, again);
                 },
                 () = self.sender.withdrawn.notified() => {
                     let call = self.relays.iter().find(|(_, relay)| relay.answer.is_closed());
@@ -203,10 +217,19 @@ impl Drop for AwaitedAnswer {
     }
 }
 
-impl CallSource for BridgeSender {
+/// The requests of one job.
+pub(super) struct JobRequests {
+    sender: BridgeSender,
+    /// The id of the last one that was made.
+    last: Arc<Mutex<Id>>,
+}
+
+impl CallSource for JobRequests {
     fn ask(&mut self, params: Arc<str>) -> PendingCall {
-        let (pending_call, relay) = self.open();
-        if self.follow_ups.try_send(FollowUpRequest { params, relay }).is_ok() {
+        let (pending_call, relay) = self.sender.open();
+        let before = self.last.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let again = RepeatedRequest { relay, before, last: Arc::clone(&self.last) };
+        if self.sender.follow_ups.try_send(FollowUpRequest { params, again }).is_ok() {
             return pending_call;
         }
         let failure = Failure {
@@ -237,7 +260,8 @@ mod tests {
 
     #[tokio::test]
     async fn f_58_requests_of_jobs_wait_in_a_bounded_queue() {
-        let (mut line, mut follow_ups) = BridgeSender::new(2);
+        let (sender, mut follow_ups) = BridgeSender::new(2);
+        let mut line = JobRequests { sender, last: Arc::new(Mutex::new(Id::Integer(1))) };
         let first = line.ask("1".into());
         let _second = line.ask("2".into());
         let third = line.ask("3".into()).answering.await;
@@ -246,7 +270,7 @@ mod tests {
         let follow_up = follow_ups.recv().await.expect("the first");
         assert_eq!(&*follow_up.params, "1");
         drop(first);
-        assert!(follow_up.relay.answer.is_closed(), "a job that stopped waiting is told of");
+        assert!(follow_up.again.relay.answer.is_closed(), "a job that stopped waiting is told of");
         let _fourth = line.ask("4".into());
         assert_eq!(&*follow_ups.recv().await.expect("the second").params, "2");
         assert_eq!(&*follow_ups.recv().await.expect("the fourth has its place").params, "4");

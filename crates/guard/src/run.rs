@@ -25,6 +25,7 @@ use unhang_proc::{
 };
 use unhang_wire::Lines;
 
+use self::job_events::UnsentJob;
 use super::{
     effects::WrapAction,
     job_bridge::{self, Adopted, JobBridge, OpenJobs},
@@ -99,6 +100,7 @@ pub async fn run(spec: GuardSpec, mut stops: mpsc::Receiver<Stop>) -> io::Result
         shell.hear_job_server();
         shell.effects.to_client.flush();
         shell.effects.flush_server();
+        shell.keep_sent_jobs();
         shell.notice_lost_peers();
     };
     tokio::select! {
@@ -138,6 +140,8 @@ struct GuardLoop {
     keeping: ServerKeeping,
     /// The jobs that the lifeline has not confirmed, so their clients were not told.
     unkept: Vec<Adopted>,
+    /// The jobs whose calls the server had not got when their clients were told.
+    unsent: Vec<UnsentJob>,
 }
 
 impl GuardLoop {
@@ -162,6 +166,7 @@ impl GuardLoop {
             ends_by: None,
             keeping: ServerKeeping::new(spec.call_holder),
             unkept: Vec::new(),
+            unsent: Vec::new(),
         })
     }
 
@@ -233,11 +238,12 @@ impl GuardLoop {
         }
         let wrap_session = self.wrap_session.next_tick().map(|tick| self.origin + tick);
         let ask = self.effects.process.as_ref().and_then(|process| process.ask_at);
-        wrap_session.into_iter().chain(self.release_at).chain(ask).min()
+        wrap_session.into_iter().chain(self.release_at).chain(ask).chain(self.keeping.answer_by()).min()
     }
 
     fn tick(&mut self) {
         self.wrap_session.tick(self.now(), &mut self.effects);
+        self.refuse_late();
         if self.release_at.take_if(|at| *at <= Instant::now()).is_some() {
             self.from_client.lines.release();
             self.server_lines.release();
@@ -303,6 +309,7 @@ impl GuardLoop {
                     self.wrap_session.client_line(now, line, &mut self.effects);
                 }
                 self.effects.memory = None;
+                self.renew_plan();
             }
             ReadOutcome::Nothing => {}
             ReadOutcome::End => self.client_end(),
@@ -379,7 +386,7 @@ impl GuardLoop {
                 self.wrap_session.start_failed(self.now(), &error.to_string(), &mut self.effects);
             }
             ServerEvent::Kept => self.lifeline_keeps(),
-            ServerEvent::NotKept(error) => self.refuse_kept(&error.to_string()),
+            ServerEvent::NotKept(error) => self.lifeline_refuses(&error.to_string()),
             ServerEvent::Exited(exit) => {
                 self.last_words().await;
                 self.wrap_session.server_exited(self.now(), &exit, &mut self.effects);

@@ -8,12 +8,15 @@
 //!
 //! Invariants
 //!
-//! - The lifeline has the plan of a call before the id of its job goes out.
+//! - The lifeline has the plan of a call before the id of its job goes out. A call that the server has not got yet is in no plan: a call
+//!   holder would wait for its answer in vain. Such a job gets its keeper once the server has the call.
+//! - A lifeline that does not answer within [`KEEP_LIMIT`] has refused.
 //! - A line stays in the journal until nobody needs it again: the answer of a job until the job has ended, a question until it is answered.
 //! - Without a job, nothing of this costs anything.
 
-use std::{io, os::fd::AsFd, path::PathBuf};
+use std::{io, os::fd::AsFd, path::PathBuf, time::Duration};
 
+use tokio::time::Instant;
 use unhang_background::call_holder::{HolderPlan, KeptCall, KeptServer};
 use unhang_jobs::record::Holder;
 use unhang_proc::{identity::Identity, pipe::LONGEST_UNPROCESSED, server::HolderCommand};
@@ -23,10 +26,13 @@ use unhang_wire::Id;
 /// The bytes of the journal beyond which questions no longer hold lines back. The rest is for answers.
 const MOST_FOR_QUESTIONS: u64 = LONGEST_UNPROCESSED / 2;
 
+/// The time in which a lifeline has to answer a request to keep its server. It answers at once unless it is stopped or the machine is stuck.
+pub(super) const KEEP_LIMIT: Duration = Duration::from_secs(5);
+
 /// A line of the server that is needed once more if this process ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum NeededLine {
-    /// The answer to the call with this id, which is a job.
+    /// The answer to the call with this id, which is a job or about to become one.
     Answer(Id),
     /// The question with this id.
     Question(Id),
@@ -67,15 +73,34 @@ enum KeepingPhase {
     Ending,
 }
 
+/// A call of the plan.
+#[derive(Debug)]
+struct PlannedCall {
+    /// The id under which the call became a job. A job that asks its server once more has another id then.
+    first: Id,
+    kept: KeptCall,
+}
+
+/// The facts that a plan has besides its calls.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct PlanFacts {
+    pub data_folder: PathBuf,
+    pub server: KeptServer,
+}
+
 /// Keeps the server of a guard. See the module's text.
 #[derive(Debug)]
 pub(super) struct ServerKeeping {
     /// The command of a call holder, without the plan; `None` if calls end with this process.
     command: Option<HolderCommand>,
     phase: KeepingPhase,
-    calls: Vec<KeptCall>,
+    calls: Vec<PlannedCall>,
+    /// The facts of the last plan.
+    facts: Option<PlanFacts>,
     /// The requests to the lifeline that it has not answered.
     asked: usize,
+    /// When the lifeline has to have answered them.
+    answer_by: Option<Instant>,
     places: LinePlaces,
 }
 
@@ -85,7 +110,9 @@ impl ServerKeeping {
             command,
             phase: KeepingPhase::Direct,
             calls: Vec::new(),
+            facts: None,
             asked: 0,
+            answer_by: None,
             places: LinePlaces::default(),
         }
     }
@@ -101,7 +128,7 @@ impl ServerKeeping {
     }
 
     /// Asks the lifeline to keep the server with one more call. `held` are the bytes of the server that were read and are no line yet.
-    /// [`ServerKeeping::answered`] follows.
+    /// [`ServerKeeping::confirmed`] or [`ServerKeeping::refused`] follows.
     ///
     /// # Errors
     /// Fails if the system refuses a step. The call is not in the plan then.
@@ -109,19 +136,59 @@ impl ServerKeeping {
         &mut self,
         process: &mut ServerProcess,
         held: &[u8],
-        (data_folder, server, call): (PathBuf, KeptServer, KeptCall),
+        facts: PlanFacts,
+        call: KeptCall,
     ) -> io::Result<()> {
         self.begin_journals(process, held)?;
-        let Some(command) = &self.command else { return Err(io::ErrorKind::Unsupported.into()) };
+        self.calls.push(PlannedCall { first: call.id.clone(), kept: call });
+        self.facts = Some(facts);
+        let asked = self.send_plan(process);
+        if asked.is_err() {
+            self.calls.pop();
+        }
+        asked
+    }
+
+    /// Gives the lifeline the plan as it is now.
+    fn send_plan(&mut self, process: &mut ServerProcess) -> io::Result<()> {
+        let (Some(command), Some(PlanFacts { data_folder, server })) = (&self.command, self.facts.clone())
+        else {
+            return Err(io::ErrorKind::Unsupported.into());
+        };
         let mut command = command.clone();
-        let calls = self.calls.iter().cloned().chain([call.clone()]).collect();
+        let calls = self.calls.iter().map(|call| call.kept.clone()).collect();
         command.arguments.extend(HolderPlan { data_folder, server, calls }.words());
         let stderr = process.stderr.as_ref().ok_or(io::ErrorKind::InvalidInput)?;
         process.server.keep(&command, stderr.as_fd())?;
-        self.calls.push(call);
         self.asked += 1;
+        self.answer_by.get_or_insert_with(|| Instant::now() + KEEP_LIMIT);
         self.phase = KeepingPhase::Journaled;
         Ok(())
+    }
+
+    /// Gives the lifeline a plan that has changed besides its calls.
+    pub(super) fn renew(&mut self, process: &mut ServerProcess, server: KeptServer) {
+        match &mut self.facts {
+            Some(facts) if !self.calls.is_empty() && facts.server != server => facts.server = server,
+            _ => return,
+        }
+        self.resend_plan(process);
+    }
+
+    /// Notes that a job waits for the answer to another request now, and not for that with the id `before`.
+    pub(super) fn asks_again(&mut self, process: Option<&mut ServerProcess>, before: &Id, id: Id) {
+        let Some(call) = self.calls.iter_mut().find(|call| call.kept.id == *before) else { return };
+        call.kept.id = id;
+        self.places.needed.retain(|(line, _)| *line != NeededLine::Answer(before.clone()));
+        if let Some(process) = process {
+            self.resend_plan(process);
+        }
+    }
+
+    fn resend_plan(&mut self, process: &mut ServerProcess) {
+        if let Err(error) = self.send_plan(process) {
+            tracing::warn!("the call holder of the server would know less than unhang does: {error}");
+        }
     }
 
     fn begin_journals(&mut self, process: &mut ServerProcess, held: &[u8]) -> io::Result<()> {
@@ -136,15 +203,33 @@ impl ServerKeeping {
         Ok(())
     }
 
-    /// Notes one answer of the lifeline. Returns the keeper that the waiting jobs have, once it has answered all requests.
-    pub(super) fn answered(&mut self, process: Option<&ServerProcess>) -> Option<io::Result<Holder>> {
-        self.asked = self.asked.saturating_sub(1);
+    /// Notes that the lifeline has confirmed one request. Returns the keeper that the waiting jobs have, once it has answered all.
+    pub(super) fn confirmed(&mut self, process: Option<&ServerProcess>) -> Option<io::Result<Holder>> {
+        self.refused();
         if self.asked > 0 {
             return None;
         }
         let lifeline = process.map(|process| process.server.lifeline_pid())?;
         let identity = Identity::of(lifeline).ok_or_else(|| io::Error::other("the lifeline has gone"));
         Some(identity.and_then(Holder::here))
+    }
+
+    /// Notes that the lifeline has refused one request.
+    pub(super) fn refused(&mut self) {
+        self.asked = self.asked.saturating_sub(1);
+        if self.asked == 0 {
+            self.answer_by = None;
+        }
+    }
+
+    /// Returns when the lifeline has to have answered.
+    pub(super) fn answer_by(&self) -> Option<Instant> {
+        self.answer_by
+    }
+
+    /// Returns whether the lifeline is late with an answer. That is true once for each request.
+    pub(super) fn is_late(&mut self) -> bool {
+        self.answer_by.take_if(|by| *by <= Instant::now()).is_some()
     }
 
     /// Notes that bytes of the server were read.
@@ -157,6 +242,12 @@ impl ServerKeeping {
     /// Returns whether the places of lines matter.
     pub(super) fn notes_lines(&self) -> bool {
         self.phase == KeepingPhase::Journaled
+    }
+
+    /// Returns the calls of the plan for whose answers nobody waits any more, as far as `is_awaited` tells.
+    pub(super) fn answered(&self, is_awaited: impl Fn(&Id) -> bool) -> Vec<NeededLine> {
+        let answered = self.calls.iter().filter(|call| !is_awaited(&call.kept.id));
+        answered.map(|call| NeededLine::Answer(call.kept.id.clone())).collect()
     }
 
     /// Notes a line that is needed once more, unless it is known. `held` bytes were read and not handled before it.
@@ -193,21 +284,27 @@ impl ServerKeeping {
         }
     }
 
-    /// Notes that the job of a call has ended. After the last one, the server ends with this process again.
-    pub(super) fn ended(&mut self, process: Option<&mut ServerProcess>, call: &Id) {
-        self.calls.retain(|kept| kept.id != *call);
-        self.places.needed.retain(|(line, _)| *line != NeededLine::Answer(call.clone()));
+    /// Notes that the job of a call has ended, which had this id first. After the last one, the server ends with this process again.
+    pub(super) fn ended(&mut self, process: Option<&mut ServerProcess>, first: &Id) {
+        let ended: Vec<_> = self.calls.extract_if(.., |call| call.first == *first).collect();
+        for PlannedCall { kept, .. } in ended {
+            self.places.needed.retain(|(line, _)| *line != NeededLine::Answer(kept.id.clone()));
+        }
         if self.calls.is_empty() && self.phase == KeepingPhase::Journaled {
             self.phase = KeepingPhase::Ending;
             if let Some(process) = process {
                 process.server.release_kept();
             }
+            // The lifeline answers no request that was taken back.
+            (self.asked, self.answer_by) = (0, None);
         }
     }
 
     /// Notes that another process of the server runs, or none.
     pub(super) fn process_changed(&mut self) {
-        (self.phase, self.asked, self.places) = (KeepingPhase::Direct, 0, LinePlaces::default());
+        (self.phase, self.places) = (KeepingPhase::Direct, LinePlaces::default());
+        (self.asked, self.answer_by) = (0, None);
+        self.calls.clear();
     }
 
     /// Returns to plain pipes as soon as the journals are empty.

@@ -25,6 +25,10 @@ use unhang_core::{
     units::in_words,
 };
 
+/// The distance of our ids to those of requests that were taken over. The other process has sent later requests, which we do not know, and
+/// the server may still answer them.
+const OTHERS_LATER_IDS: i64 = 1 << 20;
+
 /// A request that waits for its answer. `R` is its origin.
 #[derive(Debug)]
 pub(crate) struct PendingRequest<R> {
@@ -155,7 +159,7 @@ impl<R> RequestTable<R> {
     ) -> bool {
         for used in [Some(&id), token.as_ref()].into_iter().flatten() {
             if let Id::Integer(used) = used {
-                self.last_id = self.last_id.max(*used);
+                self.last_id = self.last_id.max(used.saturating_add(OTHERS_LATER_IDS));
             }
         }
         let call = PendingRequest { id: id.clone(), method: method.into(), since, before, limit, whose };

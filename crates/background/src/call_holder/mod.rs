@@ -11,7 +11,8 @@
 //!
 //! A guard and its lifeline agree on a call holder before the id of a job goes out. While the guard lives, nothing of the call holder exists
 //! but its command line in the memory of the lifeline. The call holder is unhang's own binary. It makes a client of the running server, and
-//! follows each job as the guard would have. A call of the plan whose job has ended meanwhile is left out.
+//! follows each job as the guard would have. A call of the plan whose job has ended meanwhile is cancelled at the server, unless the server
+//! has answered it.
 //!
 //! # Invariants
 //!
@@ -34,7 +35,8 @@ use unhang_bridge::Era;
 use unhang_jobs::{
     engine::{Engine, EngineOptions, JobStatus},
     error::JobError,
-    record::Holder,
+    id::JobId,
+    record::{EndReason, Holder, JobEnd},
     shims::ShimCommand,
     timestamp::JobTimestamp,
 };
@@ -147,19 +149,21 @@ async fn follow_all(plan: HolderPlan, hand_over: HandOver, shim: ShimCommand) ->
     let (process, stderr) = Server::resume(hand_over)?;
     let engine =
         open(EngineOptions { keeps_recorded_limits: true, ..EngineOptions::new(data_folder, shim) }).await?;
-    let mut resumed = Vec::new();
+    let (mut resumed, mut unwanted) = (Vec::new(), Vec::new());
     for call in calls {
         match engine.resume(call.job, &keeper, Deadline::after(RESUME_LIMIT)).await {
             Ok(Some((held, status))) => resumed.push((call, held, status)),
-            // Its answer had come.
-            Ok(None) => {}
+            Ok(None) if has_answered(&engine, call.job).await => {}
+            // The job was cancelled or its time was over, or nobody was told of it, or it was never left to this process.
+            Ok(None) | Err(JobError::NotKept { .. }) => unwanted.push(call),
             Err(error) => {
                 tracing::warn!(job = call.job.as_str(), "unhang cannot go on with the job: {error}");
             }
         }
     }
     tracing::info!("goes on with {} jobs of `{}`, whose guard has ended", resumed.len(), server.name);
-    let requests = resumed.iter().map(|(call, _, status)| request_of(call, status)).collect();
+    let requests = resumed.iter().map(|(call, _, status)| request_of(call, status));
+    let requests = requests.chain(unwanted.iter().map(unwanted_request)).collect();
     // All calls are of the one client that the guard had.
     let session = OfSession { key: SessionKey::drawn(), is_asked_beside: true, is_one_client: true };
     let resumed_server = ResumedServer {
@@ -171,7 +175,9 @@ async fn follow_all(plan: HolderPlan, hand_over: HandOver, shim: ShimCommand) ->
         info: ServerInfo::read(revision, RawValue::NULL),
         session: Some(session),
     };
-    let (client, answers) = Client::resume(resumed_server, requests);
+    let (client, mut answers) = Client::resume(resumed_server, requests);
+    // The server is told that nobody waits for these.
+    answers.truncate(resumed.len());
     let era = if revision.is_stateless() { Era::Modern } else { Era::Legacy };
     let promoted_calls = PromotedCalls::new(engine.clone());
     for ((call, held, status), answer) in resumed.into_iter().zip(answers) {
@@ -216,6 +222,27 @@ fn request_of(call: &KeptCall, status: &JobStatus) -> ResumedRequest {
         method: "tools/call".into(),
         elapsed: limit.saturating_sub(left),
         limit,
+    }
+}
+
+/// Returns whether the server has ended this job by its answer.
+async fn has_answered(engine: &Engine, job: JobId) -> bool {
+    // A job that cannot be read was removed.
+    let ending = engine.status(job).await.ok().and_then(|status| status.record.ending);
+    ending.is_some_and(|ending| match ending.outcome {
+        JobEnd::Completed => true,
+        _ => matches!(ending.reason, Some(EndReason::ServerError | EndReason::ToolError)),
+    })
+}
+
+/// Returns the request of a call for whose answer nobody waits any more.
+fn unwanted_request(call: &KeptCall) -> ResumedRequest {
+    ResumedRequest {
+        id: call.id.clone(),
+        token: call.token.clone(),
+        method: "tools/call".into(),
+        elapsed: Duration::ZERO,
+        limit: RESUME_LIMIT,
     }
 }
 

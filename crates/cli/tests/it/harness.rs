@@ -80,7 +80,8 @@ pub(crate) struct Sandbox {
 impl Sandbox {
     pub(crate) fn new() -> Sandbox {
         static COUNT: AtomicU64 = AtomicU64::new(0);
-        let marker = format!("unhang-test-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+        // Its last character keeps it from being the beginning of another one.
+        let marker = format!("unhang-test-{}-{}.", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
         Sandbox {
             folder: tempfile::tempdir().expect("a temporary folder"),
             marker,

@@ -101,6 +101,7 @@ mod server_error_codes;
 mod slow_calls;
 mod slow_endings;
 mod slow_guarded;
+mod slow_outlives;
 mod slow_restarts;
 mod slow_surroundings;
 mod slow_tasks;

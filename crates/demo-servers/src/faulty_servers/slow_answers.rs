@@ -7,7 +7,9 @@
 //! - A text that is an answer says of each of its bytes where in it that is, so that nothing can get lost or come twice unseen.
 
 use std::collections::{BTreeMap, HashMap};
+use std::fs;
 use std::io;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
@@ -41,6 +43,9 @@ const PARTS: u32 = 10;
 
 /// The part before which it asks.
 const HALF: u32 = PARTS / 2;
+
+/// The pause between two looks for the file that a call waits for.
+const LOOK: Duration = Duration::from_millis(10);
 
 /// The key of its question, in rounds.
 const QUESTION: &str = "question";
@@ -109,6 +114,10 @@ struct SlowCall {
     logs: bool,
     fails: bool,
     asks: bool,
+    /// The method of its question.
+    question: String,
+    /// The file without which its second half does not begin.
+    until: Option<PathBuf>,
 }
 
 impl SlowCall {
@@ -132,7 +141,18 @@ impl SlowCall {
             logs: flag("log")?,
             fails: flag("fail")?,
             asks: flag("ask")?,
+            question: message.argument("question").as_str().unwrap_or("elicitation/create").to_owned(),
+            until: message.argument("until").as_str().map(PathBuf::from),
         })
+    }
+
+    /// Waits for the file that the call needs; `None` as soon as the call is cancelled.
+    fn wait_for_file(&self, server: &WellBehavedServer, call: &str) -> Option<()> {
+        let (Some(file), end) = (&self.until, now() + BOUND) else { return Some(()) };
+        while now() < end && !fs::exists(file).unwrap_or(true) {
+            rest(server, call, LOOK)?;
+        }
+        Some(())
     }
 
     fn answer(&self) -> Value {
@@ -173,6 +193,8 @@ fn descriptions() -> [Value; 3] {
                 "log": optional("boolean", "Whether it logs a line after each tenth of its time"),
                 "fail": optional("boolean", "Whether its result is an error"),
                 "ask": optional("boolean", "Whether it asks the user something half way"),
+                "question": optional("string", "The method of what it asks; `elicitation/create` if not given"),
+                "until": optional("string", "A file that it waits for half way"),
                 "label": optional("string", "Tells calls apart that are otherwise the same"),
             },
             "required": ["seconds"],
@@ -249,8 +271,11 @@ fn slow(
             let end = start + wish.length * (part - first) / PARTS;
             rest(server, call, end.saturating_duration_since(now()))?;
             report(part, token.as_ref(), logs).ok()?;
+            if part == HALF {
+                wish.wait_for_file(server, call)?;
+            }
             if let Some(question) = question.take_if(|_| part == HALF) {
-                answer = Some(question.put("elicitation/create", &question_params("elicitation/create"))?);
+                answer = Some(question.put(&wish.question, &question_params(&wish.question))?);
             }
         }
         Some(if is_whole { with_heard(wish.answer(), answer.as_ref()) } else { ask_by_result() })

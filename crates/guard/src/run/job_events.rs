@@ -2,10 +2,17 @@
 //!
 //! Invariants
 //!
-//! - The client hears of a job after the job is on the disk and the lifeline has its plan.
+//! - The client hears of a job after the job is on the disk and the lifeline has its plan. A job whose call waits for a server that is down
+//!   has no keeper until the server has the call.
 //! - A server with jobs is left, and not stopped, when the session ends.
 
-use unhang_background::call_holder::KeptServer;
+use std::path::PathBuf;
+
+use unhang_background::{
+    PromotedCalls,
+    call_holder::{KeptCall, KeptServer},
+};
+use unhang_core::units::in_words;
 use unhang_proc::server::SweptTree;
 use unhang_tools::service::JobServiceError;
 use unhang_wire::Id;
@@ -13,44 +20,124 @@ use unhang_wire::Id;
 use super::{
     super::{
         job_bridge::{Adopted, BridgeEvent},
-        server_keeping::NeededLine,
+        relays::RepeatedRequest,
+        server_keeping::{KEEP_LIMIT, NeededLine, PlanFacts},
         session_phase::WrapPhase,
     },
     GuardLoop,
 };
 
+/// A job whose client was told of it while its call waited for the server.
+pub(super) struct UnsentJob {
+    call: KeptCall,
+    data_folder: PathBuf,
+    calls: PromotedCalls,
+    /// Whether the lifeline was asked to keep the server for it.
+    is_asked: bool,
+}
+
 impl GuardLoop {
     /// Has the lifeline keep the server for a job, so that its client can be told of the job.
     pub(super) fn keep(&mut self, adopted: Box<Adopted>) {
-        let process = self.effects.process.as_mut().filter(|process| !process.exited);
-        let Some(process) = process.filter(|_| self.keeping.is_possible()) else {
-            return self.promote(*adopted);
-        };
+        if !self.keeping.is_possible() {
+            self.promote(*adopted);
+            return;
+        }
         let token = self.wrap_session.calls.get(&adopted.call).and_then(|call| call.token.clone());
-        let server = KeptServer::new(self.name.clone(), self.wrap_session.client.revision(), &self.limits);
-        let plan = (adopted.data_folder.clone(), server, adopted.kept_call(token));
-        match self.keeping.ask(process, self.server_lines.held(), plan) {
+        let call = adopted.kept_call(token);
+        let facts = PlanFacts { data_folder: adopted.data_folder.clone(), server: self.kept_server() };
+        let process = self.effects.process.as_mut().filter(|process| !process.exited);
+        let Some(process) = process.filter(|_| !self.wrap_session.is_held_back(&adopted.call)) else {
+            let calls = adopted.calls.clone();
+            if self.promote(*adopted) {
+                self.unsent.push(UnsentJob { call, data_folder: facts.data_folder, calls, is_asked: false });
+            }
+            return;
+        };
+        match self.keeping.ask(process, self.server_lines.held(), facts, call) {
             Ok(()) => self.unkept.push(*adopted),
             Err(error) => self.refuse_job(*adopted, &JobServiceError(error.to_string())),
         }
     }
 
+    /// Returns the facts about the server for a call holder.
+    fn kept_server(&self) -> KeptServer {
+        let client = &self.wrap_session.client;
+        let mut server = KeptServer::new(self.name.clone(), client.revision(), &self.limits);
+        server.roots = client.roots().and_then(|roots| serde_json::from_str(roots).ok());
+        server
+    }
+
+    /// Gives the lifeline the client's roots if they have changed.
+    pub(super) fn renew_plan(&mut self) {
+        if self.wrap_session.client.take_new_roots() && self.keeping.has_jobs(self.effects.process.as_ref()) {
+            let server = self.kept_server();
+            if let Some(process) = &mut self.effects.process {
+                self.keeping.renew(process, server);
+            }
+        }
+    }
+
+    /// Has the lifeline keep the server for the jobs whose calls the server has got meanwhile.
+    pub(super) fn keep_sent_jobs(&mut self) {
+        if self.unsent.is_empty() {
+            return;
+        }
+        let calls = &self.wrap_session.calls;
+        self.unsent.retain(|job| calls.contains(&job.call.id));
+        let server = self.kept_server();
+        let Some(process) = self.effects.process.as_mut().filter(|process| !process.exited) else { return };
+        for job in &mut self.unsent {
+            if job.is_asked || !self.wrap_session.calls.get(&job.call.id).is_some_and(|call| call.sent) {
+                continue;
+            }
+            let facts = PlanFacts { data_folder: job.data_folder.clone(), server: server.clone() };
+            job.is_asked = true;
+            if let Err(error) =
+                self.keeping.ask(process, self.server_lines.held(), facts, job.call.clone())
+            {
+                warn_of_end(job, &error.to_string());
+            }
+        }
+    }
+
     /// Notes that the lifeline keeps the server for the jobs that it was asked for.
     pub(super) fn lifeline_keeps(&mut self) {
-        match self.keeping.answered(self.effects.process.as_ref()) {
+        match self.keeping.confirmed(self.effects.process.as_ref()) {
             None => {}
             Some(Ok(keeper)) => {
                 let Some(bridge) = &mut self.effects.bridge else { return };
                 for adopted in std::mem::take(&mut self.unkept) {
                     bridge.name_keeper(adopted.into(), keeper.clone());
                 }
+                for job in self.unsent.extract_if(.., |job| job.is_asked) {
+                    bridge.name_late_keeper(&job.calls, job.call.job, keeper.clone());
+                }
             }
             Some(Err(error)) => self.refuse_kept(&error.to_string()),
         }
     }
 
+    /// Notes that the lifeline does not keep the server for the jobs that it was asked for.
+    pub(super) fn lifeline_refuses(&mut self, why: &str) {
+        self.keeping.refused();
+        self.refuse_kept(why);
+    }
+
+    /// Refuses the jobs for which the lifeline was asked and has not answered in time.
+    pub(super) fn refuse_late(&mut self) {
+        if self.keeping.is_late() {
+            let limit = in_words(KEEP_LIMIT);
+            self.refuse_kept(&format!("its lifeline, which has to keep its pipes, did not answer within {limit}"));
+        }
+    }
+
     /// Makes calls again of the jobs that the lifeline has not confirmed.
     pub(super) fn refuse_kept(&mut self, why: &str) {
+        for job in self.unsent.extract_if(.., |job| job.is_asked) {
+            warn_of_end(&job, why);
+            self.keeping.ended(self.effects.process.as_mut(), &job.call.id);
+        }
         for adopted in std::mem::take(&mut self.unkept) {
             self.refuse_job(adopted, &JobServiceError(why.to_owned()));
         }
@@ -71,8 +158,8 @@ impl GuardLoop {
         }
     }
 
-    /// Tells the client of a job.
-    pub(super) fn promote(&mut self, adopted: Adopted) {
+    /// Tells the client of a job. Returns false if the client does not wait any more.
+    pub(super) fn promote(&mut self, adopted: Adopted) -> bool {
         let now = self.now();
         let call = (&adopted.call, adopted.order);
         let told = (adopted.job(), &*adopted.result);
@@ -83,6 +170,7 @@ impl GuardLoop {
         if let Some(bridge) = &mut self.effects.bridge {
             bridge.adopted(adopted, is_told);
         }
+        is_told
     }
 
     /// Returns whether the server goes on for its jobs when this process ends.
@@ -114,13 +202,12 @@ impl GuardLoop {
     /// Notes a line that the server has just said, if it is needed once more should this process end. `held` bytes were read and not
     /// handled before it.
     pub(super) fn note_needed_line(&mut self, held: usize) {
-        let answered = std::mem::take(&mut self.effects.answered_jobs);
         if !self.keeping.notes_lines() {
             return;
         }
-        let answers = answered.into_iter().map(NeededLine::Answer);
+        let answers = self.keeping.answered(|call| self.wrap_session.calls.contains(call));
         let questions = self.wrap_session.questions.server_ids().cloned().map(NeededLine::Question);
-        answers.chain(questions).for_each(|line| self.keeping.needs(line, held));
+        answers.into_iter().chain(questions).for_each(|line| self.keeping.needs(line, held));
     }
 
     /// Tells the journal of the server's output how far this process needs it no more.
@@ -135,7 +222,9 @@ impl GuardLoop {
         let now = self.now();
         match event {
             BridgeEvent::Adopted(adopted) => self.keep(adopted),
-            BridgeEvent::Kept(adopted) => self.promote(*adopted),
+            BridgeEvent::Kept(adopted) => {
+                self.promote(*adopted);
+            }
             BridgeEvent::NotKept(adopted, why) => self.refuse_job(*adopted, &why),
             BridgeEvent::Ended(call) => {
                 self.keeping.ended(self.effects.process.as_mut(), &call);
@@ -159,12 +248,23 @@ impl GuardLoop {
             BridgeEvent::Withdrawn(call) => {
                 self.wrap_session.job_withdrawn(now, &call, &mut self.effects);
             }
-            BridgeEvent::Asked(params, again) => {
-                let call = self.wrap_session.ask_for_job(now, &params, &mut self.effects);
-                if let Some(bridge) = &mut self.effects.bridge {
-                    bridge.asked(call, again);
-                }
-            }
+            BridgeEvent::Asked(params, again) => self.ask_again(&params, again),
         }
     }
+
+    /// Makes one more request to the server on behalf of a job.
+    fn ask_again(&mut self, params: &str, again: RepeatedRequest) {
+        let call = self.wrap_session.ask_for_job(self.now(), params, &mut self.effects);
+        // The server has it before a call holder waits for its answer.
+        self.effects.flush_server();
+        self.keeping.asks_again(self.effects.process.as_mut(), again.before(), call.clone());
+        if let Some(bridge) = &mut self.effects.bridge {
+            bridge.asked(call, again);
+        }
+    }
+}
+
+/// Says in the log that a job ends with this process.
+fn warn_of_end(job: &UnsentJob, why: &str) {
+    tracing::warn!(job = job.call.job.as_str(), "the job ends with unhang, since nothing would outlive it: {why}");
 }

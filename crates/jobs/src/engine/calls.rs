@@ -523,6 +523,19 @@ impl Engine {
         }
     }
 
+    /// Names the keeper of a call that this process holds, as [`HeldCall::kept_by`] does, without the handle.
+    ///
+    /// # Errors
+    /// Fails as [`HeldCall::kept_by`] does.
+    pub fn name_keeper(
+        &self,
+        id: JobId,
+        keeper: Holder,
+    ) -> impl Future<Output = Result<(), JobError>> + Send + use<> {
+        let engine = self.clone();
+        async move { engine.run_write(CHANGE_LIMIT, move |inner| keepers::write_keeper(inner, id, keeper)).await }
+    }
+
     /// Returns the result of a call that has ended with one, as JSON, as its server gave it; `None` otherwise.
     ///
     /// # Errors

@@ -46,8 +46,7 @@ impl HeldCall {
     /// Fails if that process does not live here, the call has no timeout, it has ended or was let go of, or the disk or the database fails.
     /// The call then ends with this process, unless it had a keeper before.
     pub fn kept_by(&self, keeper: Holder) -> impl Future<Output = Result<(), JobError>> + Send + use<> {
-        let (engine, id) = (self.engine.clone(), self.id());
-        async move { engine.run_write(CHANGE_LIMIT, move |inner| write_keeper(inner, id, keeper)).await }
+        self.engine.name_keeper(self.id(), keeper)
     }
 
     /// Returns whether the call has a keeper, to which this process can leave it.
@@ -104,7 +103,7 @@ pub(super) fn leave(inner: &EngineState, id: JobId) -> Result<bool, JobError> {
     })
 }
 
-fn write_keeper(inner: &EngineState, id: JobId, keeper: Holder) -> Result<(), JobError> {
+pub(super) fn write_keeper(inner: &EngineState, id: JobId, keeper: Holder) -> Result<(), JobError> {
     if !keeper.lives_in(&inner.starter.boot_id) {
         return Err(JobError::KeeperGone { id, keeper: keeper.process.pid });
     }

@@ -195,6 +195,14 @@ impl Promoter {
             Promoter::Wrap => "unhang_get_job_status",
         }
     }
+
+    /// What the client calls the tool that ends a job.
+    fn terminate(self) -> &'static str {
+        match self {
+            Promoter::Serve => "terminate_job",
+            Promoter::Wrap => "unhang_terminate_job",
+        }
+    }
 }
 
 /// Where it all takes place.
@@ -273,6 +281,7 @@ impl SlowCallScene<'_> {
         let mut session = self.promoting(way, "added")?;
         become_jobs(&mut session, way, (SHORT, plan.calls / 10), plan.gap)?.ended(&mut session, way)?;
         let jobs = become_jobs(&mut session, way, (SOON, plan.calls), plan.gap)?;
+        jobs.end(&mut session, way)?;
         session.close()?;
         Ok(jobs.added)
     }
@@ -286,6 +295,7 @@ impl SlowCallScene<'_> {
         let before = session.resident_memory()?;
         let jobs = become_jobs(&mut session, way, (LATER, plan.at_once), Duration::ZERO)?;
         let after = session.resident_memory()?;
+        jobs.end(&mut session, way)?;
         session.close()?;
         Ok((jobs.added, share(difference(after, before), plan.at_once)))
     }
@@ -372,6 +382,17 @@ impl Jobs {
             if status != "completed" {
                 return Err(io::Error::other(format!("job {id} is {status} instead of completed")));
             }
+        }
+        Ok(())
+    }
+
+    /// Ends those that run. They would go on without their guard.
+    fn end(&self, session: &mut LoadSession, way: Promoter) -> io::Result<()> {
+        for id in &self.ids {
+            let params = json!({"name": way.terminate(), "arguments": {"job_id": id}}).to_string();
+            session.request("tools/call", &params)?;
+            // Some have ended already.
+            session.answer()?;
         }
         Ok(())
     }

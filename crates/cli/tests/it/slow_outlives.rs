@@ -1,0 +1,489 @@
+//! Jobs of calls behind `unhang wrap` that outlive the guard, by whatever cause it ends: the tool runs once, the job ends with the whole
+//! answer or with the true reason, and no process is left.
+//!
+//! The server waits for the file `go`, so that no test depends on the speed of the machine. A recorder in front of it writes down what it
+//! is sent.
+
+use std::{
+    fs,
+    net::Shutdown,
+    os::{
+        fd::OwnedFd,
+        unix::{net::UnixStream, process::CommandExt},
+    },
+    process::Command,
+    time::Duration,
+};
+
+use rustix::process::{Pid, Signal, kill_process_group};
+use serde_json::{Value, json};
+
+use crate::{
+    callers::{Calls, StdioCaller, handed_over, text},
+    harness::{Client, PATIENCE, Sandbox, is_alive, lab_program, memory, run_to_end, signal, wait_until},
+    processes::{children, entry, lifeline},
+    slow_tasks::{EXTENSION, Modern},
+};
+
+/// The name of a call holder in the table of processes.
+const HOLDER: &str = "mcp-call-holder";
+
+/// The size of an answer that fits into no pipe.
+const LARGE: usize = 8 << 20;
+
+/// A guard with a server that waits for `go`.
+struct Scene {
+    client: StdioCaller,
+    lifeline: i32,
+    sandbox: Sandbox,
+}
+
+/// The command of a guard with a recorder in front of the server.
+fn guard_of(sandbox: &Sandbox, server: &[&str]) -> Command {
+    let mut command = sandbox.unhang();
+    command.args(["-v", "wrap", "--name", "srv", "--promote-after", "500ms", "--stop-grace", "500ms", "--"]);
+    command.args(server);
+    command.process_group(0);
+    command
+}
+
+/// The recorder and the server, as words of a command.
+fn recorded() -> [&'static str; 7] {
+    [lab_program(), "zoo", "tee", "asked", "said", "--", lab_program()]
+}
+
+/// A call that waits for `go` half way.
+fn until_go(label: &str, size: usize) -> Value {
+    json!({ "seconds": 0.2, "until": "go", "label": label, "size": size, "progress": true, "log": true })
+}
+
+impl Scene {
+    fn new() -> Scene {
+        let sandbox = Sandbox::with_jobs();
+        let client = Client::start(guard_of(&sandbox, &[&recorded()[..], &["zoo", "slow-answers"]].concat()));
+        Scene::of(sandbox, client)
+    }
+
+    fn of(sandbox: Sandbox, client: Client) -> Scene {
+        let mut client = StdioCaller { client, is_guarded: true };
+        client.initialize();
+        client.ask("logging/setLevel", json!({ "level": "info" }));
+        Scene { lifeline: lifeline(&client), client, sandbox }
+    }
+
+    /// A job whose call waits for `go`.
+    #[track_caller]
+    fn job(&mut self, arguments: Value) -> Value {
+        let params = json!({ "name": "slow", "arguments": arguments, "_meta": { "progressToken": arguments["label"] } });
+        handed_over(&self.client.ask("tools/call", params)["result"])
+    }
+
+    /// Lets the calls of the server go on.
+    fn go(&self) {
+        fs::write(self.sandbox.path().join("go"), "").expect("a file");
+    }
+
+    /// Kills the guard, and waits for the call holder.
+    #[track_caller]
+    fn kill(&mut self) -> i32 {
+        self.client.signal(Signal::KILL);
+        self.client.exit_code();
+        self.holder()
+    }
+
+    /// The processes of this test with this name.
+    fn named(&self, name: &str) -> Vec<i32> {
+        let all = self.sandbox.survivors().into_iter().map(|(pid, _)| pid);
+        all.filter(|pid| entry(*pid).is_some_and(|entry| entry.name == name && !entry.is_zombie)).collect()
+    }
+
+    /// The only call holder, once it is there.
+    #[track_caller]
+    fn holder(&self) -> i32 {
+        wait_until("a call holder", PATIENCE, || !self.named(HOLDER).is_empty());
+        let all = self.named(HOLDER);
+        assert_eq!(all.len(), 1, "one call holder for all jobs of a server");
+        all[0]
+    }
+
+    /// How many lines the server was sent that have all these words.
+    fn asked(&self, words: &[&str]) -> usize {
+        let asked = fs::read_to_string(self.sandbox.path().join("asked")).unwrap_or_default();
+        asked.lines().filter(|line| words.iter().all(|word| line.contains(word))).count()
+    }
+
+    /// What `unhang job` says, as JSON.
+    #[track_caller]
+    fn unhang_job(&self, words: &[&str]) -> Value {
+        let mut command = self.sandbox.unhang();
+        command.arg("job").args(words).args(["--output", "json"]);
+        let (code, stdout, stderr) = run_to_end(command);
+        assert_eq!(code, 0, "{words:?}: {stdout} {stderr}");
+        serde_json::from_str(&stdout).unwrap_or_else(|error| panic!("JSON ({error}): {stdout:.1000}"))
+    }
+
+    #[track_caller]
+    fn shown(&self, job: &Value) -> Value {
+        self.unhang_job(&["show", job.as_str().expect("an id")])
+    }
+
+    /// What is said of a job that is over.
+    #[track_caller]
+    fn ended(&self, job: &Value) -> Value {
+        let mut shown = Value::Null;
+        wait_until("the end of a job", PATIENCE, || {
+            shown = self.shown(job);
+            shown["status"] != "running"
+        });
+        shown
+    }
+
+    /// Demands that the job has failed for this reason, and that nothing is left.
+    #[track_caller]
+    fn failed(self, job: &Value, reason: &str, words: &str) {
+        let ended = self.ended(job);
+        assert_eq!((&ended["status"], &ended["reason"]), (&json!("failed"), &json!(reason)), "{ended}");
+        assert!(ended["detail"].as_str().is_some_and(|detail| detail.contains(words)), "{ended}");
+        self.sandbox.assert_nothing_left();
+    }
+
+    /// Demands that the job has the whole answer, seen by a command and by the next session, that the tool ran once, and that nothing is
+    /// left.
+    #[track_caller]
+    fn completed(&self, job: &Value, label: &str, size: usize) {
+        let ended = self.ended(job);
+        assert_eq!(ended["status"], "completed", "{ended}; {:.3000}", self.sandbox.log());
+        let result = self.unhang_job(&["result", job.as_str().expect("an id")]).to_string();
+        assert!(result.contains(&text(size)), "{result:.1000}");
+        assert_eq!(self.asked(&["\"tools/call\"", &format!("\"label\":\"{label}\"")]), 1);
+        let mut next = StdioCaller::new(&self.sandbox, true, &[]);
+        next.initialize();
+        assert_eq!(next.whole(job), [json!({ "type": "text", "text": text(size) })]);
+        let log = next.result("get_job_logs", json!({ "job_id": job }))["structuredContent"]["text"].clone();
+        assert!(log.as_str().is_some_and(|log| log.contains("part 10 of 10")), "{log}");
+        next.finish();
+        self.sandbox.assert_nothing_left();
+    }
+}
+
+/// Ends the guard of a job in one way, and demands the whole answer.
+#[track_caller]
+fn outlives(end: impl FnOnce(&mut Client)) {
+    let mut scene = Scene::new();
+    survives(&mut scene, end);
+}
+
+#[track_caller]
+fn survives(scene: &mut Scene, end: impl FnOnce(&mut Client)) {
+    let job = scene.job(until_go("one", 200_000));
+    end(&mut scene.client);
+    scene.client.exit_code_within(Duration::from_secs(10));
+    scene.holder();
+    assert_eq!(scene.shown(&job)["status"], "running");
+    assert!(is_alive(scene.lifeline));
+    scene.go();
+    scene.completed(&job, "one", 200_000);
+    let log = run_to_end(scene.sandbox.shell(&format!("unhang job logs {}", job.as_str().expect("an id")))).1;
+    assert!(log.contains("\"progress\":1.0") && log.contains("info zoo: part 7 of 10"), "{log}");
+}
+
+#[test]
+fn a_job_outlives_a_guard_that_is_killed() {
+    outlives(|guard| guard.signal(Signal::KILL));
+}
+
+#[test]
+fn a_job_outlives_a_guard_that_is_terminated() {
+    outlives(|guard| guard.signal(Signal::TERM));
+}
+
+#[test]
+fn a_job_outlives_a_guard_whose_terminal_has_gone() {
+    outlives(|guard| guard.signal(Signal::HUP));
+}
+
+#[test]
+fn a_job_outlives_a_client_that_closes_the_stdin_of_its_guard() {
+    outlives(Client::close_stdin);
+}
+
+#[test]
+fn a_job_outlives_a_guard_whose_group_is_killed() {
+    outlives(|guard| {
+        let group = Pid::from_raw(guard.pid()).expect("a group");
+        kill_process_group(group, Signal::KILL).expect("it lives");
+    });
+}
+
+#[test]
+fn a_job_outlives_a_client_that_reads_no_more() {
+    let sandbox = Sandbox::with_jobs();
+    let [(input, theirs), (output, reader)] = [(); 2].map(|()| UnixStream::pair().expect("a pair"));
+    let command = guard_of(&sandbox, &[&recorded()[..], &["zoo", "slow-answers"]].concat());
+    let [input, output] = [input, output].map(|end| OwnedFd::from(end).into());
+    let client = Client::start_on(command, input, output, theirs.try_clone().expect("a copy"));
+    let client = client.reading(reader.try_clone().expect("a copy"));
+    let mut scene = Scene::of(sandbox, client);
+    survives(&mut scene, |_| reader.shutdown(Shutdown::Both).expect("it is open"));
+}
+
+/// A client that kills every descendant of its guard kills the lifeline with it, and the kernel ends a server with its lifeline.
+#[test]
+fn a_job_whose_whole_tree_is_killed_has_failed_and_leaves_nothing() {
+    fn descendants(pid: i32) -> Vec<i32> {
+        let below = children(pid).into_iter().map(|child| child.pid);
+        below.flat_map(|child| [vec![child], descendants(child)].concat()).collect()
+    }
+    let mut scene = Scene::new();
+    let job = scene.job(until_go("one", 64));
+    let guard = scene.client.pid();
+    for pid in [vec![guard], descendants(guard)].concat() {
+        signal(pid, Signal::KILL);
+    }
+    scene.client.exit_code();
+    scene.failed(&job, "unhang_ended", "check before you repeat it");
+}
+
+#[test]
+fn an_answer_that_is_half_in_the_pipe_when_the_guard_is_killed_arrives_whole() {
+    // The guard reads nothing, or has read a part.
+    for is_stopped in [true, false] {
+        let mut scene = Scene::new();
+        let job = scene.job(until_go("large", LARGE));
+        let recorder = children(scene.lifeline)[0].pid;
+        let written = || {
+            let figures = fs::read_to_string(format!("/proc/{recorder}/io")).expect("the recorder lives");
+            let line = figures.lines().find_map(|line| line.strip_prefix("wchar: ")).expect("a figure");
+            line.parse::<usize>().expect("a number")
+        };
+        let before = written();
+        if is_stopped {
+            scene.client.signal(Signal::STOP);
+        }
+        scene.go();
+        // A pipe holds at least 64 KiB, and what is recorded counts as well.
+        wait_until("a part is in the pipe", PATIENCE, || written() > before + (100 << 10));
+        scene.kill();
+        scene.completed(&job, "large", LARGE);
+    }
+}
+
+#[test]
+fn two_jobs_of_a_server_have_one_call_holder() {
+    let mut scene = Scene::new();
+    let jobs = ["one", "two"].map(|label| (label, scene.job(until_go(label, 5000))));
+    assert_eq!(scene.named(HOLDER), [0; 0], "nothing of it runs while the guard lives");
+    let holder = scene.kill();
+    let resident = memory(holder, "VmRSS:").expect("it lives");
+    crate::harness::figure(&format!("a call holder at rest: {resident} bytes resident"));
+    scene.go();
+    for (label, job) in &jobs {
+        scene.completed(job, label, 5000);
+    }
+}
+
+#[test]
+fn a_job_whose_guard_has_gone_is_cancelled_at_its_server() {
+    let mut scene = Scene::new();
+    let [kept, job] = ["kept", "job"].map(|label| scene.job(until_go(label, 64)));
+    scene.kill();
+    scene.unhang_job(&["cancel", job.as_str().expect("an id")]);
+    assert_eq!(scene.ended(&job)["status"], "cancelled");
+    wait_until("the server was told", PATIENCE, || scene.asked(&["notifications/cancelled"]) == 1);
+    assert_eq!(scene.shown(&kept)["status"], "running");
+    scene.go();
+    scene.completed(&kept, "kept", 64);
+}
+
+#[test]
+fn a_job_that_is_cancelled_before_its_call_holder_runs_is_cancelled_at_its_server() {
+    let mut scene = Scene::new();
+    let [kept, job] = ["kept", "job"].map(|label| scene.job(until_go(label, 64)));
+    signal(scene.lifeline, Signal::STOP);
+    scene.client.signal(Signal::KILL);
+    scene.client.exit_code();
+    scene.unhang_job(&["cancel", job.as_str().expect("an id")]);
+    assert_eq!(scene.ended(&job)["status"], "cancelled");
+    assert_eq!(scene.asked(&["notifications/cancelled"]), 0, "nobody could tell it");
+    signal(scene.lifeline, Signal::CONT);
+    wait_until("the server was told", PATIENCE, || scene.asked(&["notifications/cancelled"]) == 1);
+    scene.go();
+    scene.completed(&kept, "kept", 64);
+}
+
+#[test]
+fn a_job_whose_call_holder_is_killed_has_failed_and_its_server_ends() {
+    let mut scene = Scene::new();
+    let job = scene.job(until_go("one", 64));
+    signal(scene.kill(), Signal::KILL);
+    scene.failed(&job, "unhang_ended", "check before you repeat it");
+}
+
+#[test]
+fn a_job_whose_lifeline_is_killed_after_its_guard_has_failed() {
+    let mut scene = Scene::new();
+    let job = scene.job(until_go("one", 64));
+    scene.kill();
+    signal(scene.lifeline, Signal::KILL);
+    scene.failed(&job, "server_exited", "check before you repeat it");
+}
+
+#[test]
+fn a_server_that_dies_after_its_guard_is_the_reason_of_its_job() {
+    let mut scene = Scene::new();
+    let job = scene.job(until_go("one", 64));
+    let server = children(scene.lifeline)[0].pid;
+    scene.kill();
+    signal(server, Signal::KILL);
+    scene.failed(&job, "server_exited", "signal 9");
+}
+
+/// Runs a job that asks this by `method` after its client has become silent, and returns what the server heard.
+#[track_caller]
+fn heard(scene: &mut Scene, method: &str) -> String {
+    let mut arguments = until_go("asks", 64);
+    (arguments["ask"], arguments["question"]) = (json!(true), json!(method));
+    let job = scene.job(arguments);
+    scene.go();
+    scene.client.find("a question", |message| message["method"] == method);
+    scene.kill();
+    assert_eq!(scene.ended(&job)["status"], "completed");
+    let result = scene.unhang_job(&["result", job.as_str().expect("an id")]).to_string();
+    scene.sandbox.assert_nothing_left();
+    result
+}
+
+#[test]
+fn a_question_that_is_open_when_the_guard_dies_is_declined_and_the_job_goes_on() {
+    for method in ["elicitation/create", "sampling/createMessage"] {
+        let result = heard(&mut Scene::new(), method);
+        assert!(result.contains("is declined"), "{result}");
+    }
+}
+
+#[test]
+fn a_server_that_asks_for_roots_after_its_guard_has_gone_gets_the_last_ones() {
+    let mut scene = Scene::new();
+    for uri in ["file:///old", "file:///last"] {
+        let id = scene.client.call("ask", json!({ "method": "roots/list" }));
+        let question = scene.client.find("a question", |message| message["method"] == "roots/list");
+        let answer = json!({ "jsonrpc": "2.0", "id": question["id"], "result": { "roots": [{ "uri": uri }] } });
+        scene.client.send(&answer.to_string());
+        scene.client.answer(id);
+    }
+    let result = heard(&mut scene, "roots/list");
+    assert!(result.contains("file:///last") && !result.contains("file:///old"), "{result}");
+}
+
+#[test]
+fn a_server_whose_jobs_have_ended_ends_with_its_guard_again() {
+    for end in [Client::close_stdin as fn(&mut Client), |guard| guard.signal(Signal::KILL)] {
+        let mut scene = Scene::new();
+        let job = scene.job(until_go("one", 200_000));
+        scene.go();
+        assert_eq!(scene.client.whole(&job), [json!({ "type": "text", "text": text(200_000) })]);
+        // Its pipes are as before.
+        let fast = scene.client.result("srv__echo", json!({ "text": "fast" }));
+        assert_eq!(fast["content"][0]["text"], "fast");
+        end(&mut scene.client);
+        scene.client.exit_code_within(Duration::from_secs(10));
+        scene.sandbox.assert_nothing_left();
+        assert!(!scene.sandbox.log().contains("whose guard has ended"), "no call holder ran");
+        assert_eq!(scene.shown(&job)["status"], "completed");
+    }
+}
+
+#[test]
+fn a_job_of_a_server_that_was_restarted_outlives_its_guard() {
+    let mut scene = Scene::new();
+    let lost = scene.job(until_go("lost", 64));
+    signal(children(scene.lifeline)[0].pid, Signal::KILL);
+    assert_eq!(scene.client.at_its_end(&lost)["reason"], "server_exited");
+    wait_until("another process", PATIENCE, || {
+        scene.client.ask("tools/call", json!({ "name": "pid" }))["result"].is_object()
+    });
+    scene.lifeline = lifeline(&scene.client);
+    // The recorder of the new process writes into new files.
+    survives(&mut scene, |guard| guard.signal(Signal::KILL));
+}
+
+#[test]
+fn a_task_whose_server_was_down_outlives_its_guard_once_the_server_has_the_call() {
+    let sandbox = Sandbox::with_jobs();
+    // The recorder starts a server that is slow to start.
+    let script = r#"until [ -e up ]; do sleep 0.02; done; exec "$0" zoo slow-answers"#;
+    let command = [&recorded()[..6], &["sh", "-c", script, lab_program()]].concat();
+    fs::write(sandbox.path().join("up"), "").expect("a file");
+    let client = Client::start(guard_of(&sandbox, &command));
+    let mut scene = Scene::of(sandbox, client);
+    scene.client.tool_text("echo", json!({ "text": "up" }));
+    fs::remove_file(scene.sandbox.path().join("up")).expect("it is there");
+    signal(children(scene.lifeline)[0].pid, Signal::KILL);
+    wait_until("it is down", PATIENCE, || !is_alive(scene.lifeline));
+    let params = json!({ "name": "slow", "arguments": until_go("task", 5000), "_meta": { "progressToken": "p" }, "task": {} });
+    let created = scene.client.ask("tools/call", params);
+    let job = created["result"]["task"]["taskId"].clone();
+    assert!(job.is_string(), "{created}");
+    assert_eq!(scene.asked(&["\"tools/call\"", "\"label\":\"task\""]), 0);
+    fs::write(scene.sandbox.path().join("up"), "").expect("a file");
+    wait_until("it outlives the guard", PATIENCE, || scene.client.stderr().contains("the job outlives unhang"));
+    scene.kill();
+    scene.go();
+    scene.completed(&job, "task", 5000);
+}
+
+#[test]
+fn a_call_whose_lifeline_does_not_answer_stays_a_call() {
+    let mut scene = Scene::new();
+    signal(scene.lifeline, Signal::STOP);
+    let id = scene.client.call("slow", until_go("one", 5000));
+    wait_until("it stays a call", PATIENCE, || scene.client.stderr().contains("cannot become a job"));
+    assert!(scene.client.stderr().contains("did not answer within 5s"), "{}", scene.client.stderr());
+    scene.go();
+    let answer = scene.client.answer(id);
+    assert_eq!(answer["result"]["content"], json!([{ "type": "text", "text": text(5000) }]), "{answer:.500}");
+    signal(scene.lifeline, Signal::CONT);
+    // The next one becomes a job.
+    fs::remove_file(scene.sandbox.path().join("go")).expect("it is there");
+    let job = scene.job(until_go("two", 5000));
+    assert_eq!(scene.unhang_job(&["list"]).as_array().map(Vec::len), Some(1));
+    scene.kill();
+    scene.go();
+    scene.completed(&job, "two", 5000);
+}
+
+#[test]
+fn a_task_whose_second_request_is_on_its_way_outlives_its_guard() {
+    let sandbox = Sandbox::with_jobs();
+    let client = Client::start(guard_of(&sandbox, &[&recorded()[..], &["zoo", "slow-answers"]].concat()));
+    let mut scene = Scene { lifeline: lifeline(&client), client: StdioCaller { client, is_guarded: true }, sandbox };
+    let can = json!({ "elicitation": {}, "extensions": { EXTENSION: {} } });
+    let mut modern = Modern::Pipes(scene.client);
+    let arguments = json!({ "seconds": 0.2, "until": "go", "label": "asks", "ask": true });
+    let created = modern.ask_as("tools/call", json!({ "name": "slow", "arguments": arguments }), can.clone());
+    let task = created["result"]["taskId"].clone();
+    assert!(task.is_string(), "{created}");
+    fs::write(scene.sandbox.path().join("go"), "").expect("a file");
+    let mut told = Value::Null;
+    wait_until("it asks", PATIENCE, || {
+        told = modern.ask_as("tasks/get", json!({ "taskId": task }), can.clone())["result"].clone();
+        told["status"] == "input_required"
+    });
+    let server = children(children(scene.lifeline)[0].pid)[0].pid;
+    signal(server, Signal::STOP);
+    let key = told["inputRequests"].as_object().and_then(|asked| asked.keys().next()).expect("a question").clone();
+    let answer = json!({ key: { "action": "accept", "content": { "name": "who" } } });
+    modern.ask_as("tasks/update", json!({ "taskId": task, "inputResponses": answer }), can);
+    let Modern::Pipes(client) = modern else { unreachable!("it has pipes") };
+    scene.client = client;
+    let calls = ["\"tools/call\"", "\"label\":\"asks\""];
+    wait_until("the second request is on its way", PATIENCE, || scene.asked(&calls) == 2);
+    scene.kill();
+    signal(server, Signal::CONT);
+    let ended = scene.ended(&task);
+    assert_eq!(ended["status"], "completed", "{ended}");
+    let result = scene.unhang_job(&["result", task.as_str().expect("an id")]).to_string();
+    assert!(result.contains("who"), "{result}");
+    assert_eq!(scene.asked(&calls), 2, "nothing was sent again");
+    scene.sandbox.assert_nothing_left();
+}
