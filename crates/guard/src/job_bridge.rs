@@ -219,8 +219,11 @@ impl JobBridge {
                 .then(|| self.tool_of(client.as_deref(), &tool).call(arguments)),
         };
         let who = who_is_asked(json, promotion_reply);
-        let running_call =
-            RunningCall { params: params.into(), way: pending_call, source: Box::new(self.relays.source(call.clone())) };
+        let running_call = RunningCall {
+            params: params.into(),
+            way: pending_call,
+            source: Box::new(self.relays.source(call.clone())),
+        };
         let data_folder = Arc::clone(&self.data_folder);
         self.tasks.spawn(async move {
             let service = data_folder.service(names).await;
@@ -391,7 +394,12 @@ impl JobBridge {
         let noted = calls.name_keeper(job, keeper);
         self.tasks.spawn(async move {
             match noted.await {
-                Ok(()) => tracing::info!(job = job.as_str(), "the server has the call, and the job outlives unhang"),
+                Ok(()) => {
+                    tracing::info!(
+                        job = job.as_str(),
+                        "the server has the call, and the job outlives unhang"
+                    );
+                }
                 Err(why) => tracing::warn!(job = job.as_str(), "the job ends with unhang: {why}"),
             }
             BridgeResult::Noted

@@ -364,20 +364,24 @@ mod tests {
         // A queue has room for one at least.
         for most in [0, 1] {
             let mut relays = CallRelays::new(most);
-            let mut source = relays.source();
+            let mut source = relays.source(Id::from(1));
             drop(source.ask("withdrawn".into()));
             assert!(event_now(&mut relays).await.is_none(), "nobody waits for it");
             let job = source.ask("wanted".into());
             let Some(RelayEvent::Asked(params, again)) = event_now(&mut relays).await else {
                 panic!("it is to be made")
             };
-            assert_eq!(&*params, "wanted");
+            assert_eq!((&*params, again.before()), ("wanted", &Id::from(1)));
             relays.insert(Id::from(9), again);
+            let _third = source.ask("third".into());
+            let Some(RelayEvent::Asked(_, third)) = event_now(&mut relays).await else { panic!("one more") };
+            assert_eq!(third.before(), &Id::from(9));
             let line = br#"{"jsonrpc":"2.0","id":9,"result":[]}"#;
             relays.tell("srv", &Id::from(9), JobNews::Answer(Era::Modern, line));
             assert_eq!(job.answering.await.outcome.expect("a result").get(), "[]");
         }
-        let (mut source, _follow_ups) = BridgeSender::new(usize::MAX);
+        let (sender, _follow_ups) = BridgeSender::new(usize::MAX);
+        let mut source = JobRequests { sender, last: Arc::new(Mutex::new(Id::from(1))) };
         let waiting: Vec<PendingCall> = (0..MOST_FOLLOW_UPS).map(|_| source.ask("1".into())).collect();
         assert!(source.ask("1".into()).answering.await.outcome.is_err(), "{} wait", waiting.len());
     }

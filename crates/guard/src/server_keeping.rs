@@ -318,12 +318,60 @@ impl ServerKeeping {
 
 #[cfg(test)]
 mod tests {
+    use unhang_background::WhoIsAsked;
+    use unhang_jobs::id::JobId;
+
     use super::*;
+
+    fn planned(id: i64) -> PlannedCall {
+        let (job, id) = (JobId::random().expect("an id"), Id::Integer(id));
+        let kept = KeptCall { job, id: id.clone(), token: None, who: WhoIsAsked::Nobody };
+        PlannedCall { first: id, kept }
+    }
+
+    #[test]
+    fn a_refusal_does_not_stand_in_the_way_of_the_next_job() {
+        let mut keeping = ServerKeeping::new(None);
+        (keeping.asked, keeping.answer_by) = (2, Some(Instant::now() + KEEP_LIMIT));
+        keeping.refused();
+        assert_eq!((keeping.asked, keeping.answer_by().is_some()), (1, true));
+        assert!(keeping.confirmed(None).is_none(), "without a process there is no keeper");
+        assert_eq!((keeping.asked, keeping.answer_by()), (0, None));
+    }
+
+    #[test]
+    fn an_answer_that_was_taken_back_is_not_awaited() {
+        let mut keeping = ServerKeeping::new(None);
+        keeping.calls = vec![planned(1), planned(2)];
+        (keeping.phase, keeping.asked, keeping.answer_by) =
+            (KeepingPhase::Journaled, 1, Some(Instant::now()));
+        keeping.ended(None, &Id::Integer(1));
+        assert_eq!((keeping.asked, keeping.phase), (1, KeepingPhase::Journaled), "another job is there");
+        assert!(keeping.is_late() && !keeping.is_late(), "a late answer is told once");
+        keeping.ended(None, &Id::Integer(2));
+        assert_eq!((keeping.asked, keeping.phase), (0, KeepingPhase::Ending));
+    }
+
+    #[test]
+    fn a_call_of_the_plan_that_was_answered_is_needed_under_its_last_id() {
+        let mut keeping = ServerKeeping::new(None);
+        (keeping.phase, keeping.calls) = (KeepingPhase::Journaled, vec![planned(1)]);
+        assert_eq!(keeping.answered(|_| true), []);
+        let answered = keeping.answered(|_| false);
+        assert_eq!(answered, [NeededLine::Answer(Id::Integer(1))]);
+        keeping.needs(answered[0].clone(), 0);
+        keeping.asks_again(None, &Id::Integer(1), Id::Integer(5));
+        assert!(keeping.places.needed.is_empty(), "that answer has led to another request");
+        assert_eq!(keeping.answered(|_| false), [NeededLine::Answer(Id::Integer(5))]);
+        keeping.needs(NeededLine::Answer(Id::Integer(5)), 0);
+        keeping.ended(None, &Id::Integer(1));
+        assert!(keeping.calls.is_empty() && keeping.places.needed.is_empty());
+    }
 
     #[test]
     fn a_line_that_is_needed_holds_the_mark_until_it_is_not() {
         let mut keeping = ServerKeeping::new(None);
-        keeping.phase = KeepingPhase::Journaled;
+        (keeping.phase, keeping.calls) = (KeepingPhase::Journaled, vec![planned(1)]);
         keeping.read(100);
         keeping.needs(NeededLine::Answer(Id::Integer(1)), 40);
         keeping.needs(NeededLine::Question(Id::Integer(7)), 60);

@@ -22,7 +22,7 @@
 
 mod plan;
 
-use std::{ffi::OsString, io, process::ExitCode, sync::Arc, time::Duration};
+use std::{ffi::OsString, future::pending, io, process::ExitCode, sync::Arc, time::Duration};
 
 use serde_json::{Value, value::RawValue};
 use tokio::{
@@ -42,6 +42,7 @@ use unhang_jobs::{
 };
 use unhang_proc::{
     deadline::Deadline,
+    give_back_code,
     server::{HandOver, ResumeError, Server},
 };
 
@@ -68,6 +69,9 @@ const OPEN_LIMIT: Duration = Duration::from_secs(60);
 
 /// The pause between two tries to open the data folder.
 const OPEN_PAUSE: Duration = Duration::from_secs(1);
+
+/// The time after which everything that a beginning needs has been done once.
+const SETTLED: Duration = Duration::from_secs(1);
 
 /// The time in which the kernel frees the locks of a guard that has ended.
 const RESUME_LIMIT: Duration = Duration::from_secs(10);
@@ -192,7 +196,16 @@ async fn follow_all(plan: HolderPlan, hand_over: HandOver, shim: ShimCommand) ->
             FollowedJob { who: call.who, session: None, is_repeatable, same: None, roots },
         );
     }
-    promoted_calls.until_all_have_ended().await;
+    let rest = async {
+        sleep(SETTLED).await;
+        // From here on the process waits, perhaps for hours, and needs a small part of its code.
+        give_back_code();
+        pending::<()>().await;
+    };
+    tokio::select! {
+        () = promoted_calls.until_all_have_ended() => {}
+        () = rest => {}
+    }
     client.dispose().await;
     engine.close().await.map_err(CallHolderError::Jobs)
 }

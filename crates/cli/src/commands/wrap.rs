@@ -78,7 +78,8 @@ pub(crate) fn run(wrap: &WrapArguments, verbose: bool) -> ExitCode {
             client_output,
             notices,
             jobs: jobs(),
-            call_holder: Some(call_holder_command()),
+            // Elsewhere a lifeline cannot keep a server, and jobs of calls end with this process.
+            call_holder: cfg!(target_os = "linux").then(call_holder_command),
         };
         // From here on the guard lives as long as its client, and needs a small part of its code.
         give_back_code();

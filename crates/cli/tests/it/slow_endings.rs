@@ -6,7 +6,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::{
-    callers::{Calls, StdioCaller, both, handed_over, lasting, slow_server},
+    callers::{Calls, both, handed_over, lasting, slow_server},
     gateway::gateway,
     harness::{PATIENCE, Sandbox, Web, is_alive, run_to_end, signal, timed, wait_until},
 };
@@ -67,20 +67,6 @@ fn a_client_that_leaves_its_window_ends_its_jobs_with_the_reason() {
     sandbox.assert_nothing_left();
 }
 
-#[test]
-fn a_client_that_leaves_its_guard_ends_its_jobs_with_the_reason() {
-    let sandbox = Sandbox::with_jobs();
-    let mut client = StdioCaller::new(&sandbox, true, &[]);
-    client.initialize();
-    let [job, safe] = [client.becomes_a_job(lasting(60.0, "x")), repeatable(&mut client)];
-    let ((), took) = timed(|| client.finish());
-    assert!(took < Duration::from_secs(10), "{took:?}");
-    failed(&listed(&sandbox, &job), "client_gone", LOOK);
-    // It has not been asked what it says of its tools.
-    failed(&listed(&sandbox, &safe), "client_gone", LOOK);
-    sandbox.assert_nothing_left();
-}
-
 /// A job would end with the session, and nobody could ask about it.
 #[test]
 fn a_call_in_flight_when_the_client_ends_its_stdin_is_answered_as_a_call() {
@@ -98,18 +84,6 @@ fn a_call_in_flight_when_the_client_ends_its_stdin_is_answered_as_a_call() {
 }
 
 #[test]
-fn a_signal_to_a_guard_ends_its_jobs_with_the_reason() {
-    let sandbox = Sandbox::with_jobs();
-    let mut client = StdioCaller::new(&sandbox, true, &[]);
-    client.initialize();
-    let job = client.becomes_a_job(lasting(60.0, "x"));
-    client.signal(Signal::TERM);
-    assert_eq!(client.exit_code_within(Duration::from_secs(10)), 143, "{}", client.stderr());
-    failed(&listed(&sandbox, &job), "unhang_ended", LOOK);
-    sandbox.assert_nothing_left();
-}
-
-#[test]
 fn a_signal_to_a_window_ends_its_jobs_with_the_reason() {
     let sandbox = Sandbox::with_jobs();
     let mut client = gateway(&sandbox, &[slow_server("")]);
@@ -117,24 +91,6 @@ fn a_signal_to_a_window_ends_its_jobs_with_the_reason() {
     client.signal(Signal::TERM);
     assert_eq!(client.exit_code_within(Duration::from_secs(10)), 143, "{}", client.stderr());
     failed(&listed(&sandbox, &job), "unhang_ended", LOOK);
-    sandbox.assert_nothing_left();
-}
-
-#[test]
-fn what_was_a_job_when_a_guard_was_killed_has_failed_in_the_next() {
-    let sandbox = Sandbox::with_jobs();
-    let mut client = StdioCaller::new(&sandbox, true, &[]);
-    client.initialize();
-    let job = client.becomes_a_job(lasting(60.0, "x"));
-    assert_eq!(listed(&sandbox, &job)["status"], "running");
-    client.signal(Signal::KILL);
-    assert_eq!(client.exit_code(), 128 + 9);
-    let mut next = StdioCaller::new(&sandbox, true, &[]);
-    next.initialize();
-    failed(&next.at_its_end(&job), "unhang_ended", LOOK);
-    // And it can be called again.
-    assert_ne!(next.becomes_a_job(lasting(60.0, "x")), job);
-    next.finish();
     sandbox.assert_nothing_left();
 }
 
@@ -207,9 +163,12 @@ fn a_server_that_is_killed_leaves_its_last_words_in_the_job() {
             assert!(!tail.is_empty(), "{results}");
         }
         // What failed is not joined: it is tried again, by the server's next process.
-        assert_ne!(client.becomes_a_job(lasting(60.0, "x")), job);
+        let again = client.becomes_a_job(lasting(60.0, "x"));
+        assert_ne!(again, job);
         assert_ne!(client.of_server()["pid"], pid);
         wait_until("it is gone", PATIENCE, || !is_alive(pid));
+        // Behind a guard it would go on without its client.
+        client.result("terminate_job", json!({ "job_id": again }));
         client.finish();
     });
 }
@@ -253,7 +212,9 @@ fn a_job_is_cancelled_from_another_process_and_by_its_agent() {
         let (code, _, stderr) = cancel(&second);
         assert_eq!(code, 1, "{stderr}");
         // What was cancelled is not joined.
-        assert_ne!(client.becomes_a_job(lasting(60.0, "first")), first);
+        let again = client.becomes_a_job(lasting(60.0, "first"));
+        assert_ne!(again, first);
+        client.result("terminate_job", json!({ "job_id": again }));
         client.finish();
     });
 }

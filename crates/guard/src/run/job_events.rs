@@ -93,9 +93,7 @@ impl GuardLoop {
             }
             let facts = PlanFacts { data_folder: job.data_folder.clone(), server: server.clone() };
             job.is_asked = true;
-            if let Err(error) =
-                self.keeping.ask(process, self.server_lines.held(), facts, job.call.clone())
-            {
+            if let Err(error) = self.keeping.ask(process, self.server_lines.held(), facts, job.call.clone()) {
                 warn_of_end(job, &error.to_string());
             }
         }
@@ -128,7 +126,9 @@ impl GuardLoop {
     pub(super) fn refuse_late(&mut self) {
         if self.keeping.is_late() {
             let limit = in_words(KEEP_LIMIT);
-            self.refuse_kept(&format!("its lifeline, which has to keep its pipes, did not answer within {limit}"));
+            self.refuse_kept(&format!(
+                "its lifeline, which has to keep its pipes, did not answer within {limit}"
+            ));
         }
     }
 
@@ -266,5 +266,8 @@ impl GuardLoop {
 
 /// Says in the log that a job ends with this process.
 fn warn_of_end(job: &UnsentJob, why: &str) {
-    tracing::warn!(job = job.call.job.as_str(), "the job ends with unhang, since nothing would outlive it: {why}");
+    tracing::warn!(
+        job = job.call.job.as_str(),
+        "the job ends with unhang, since nothing would outlive it: {why}"
+    );
 }
