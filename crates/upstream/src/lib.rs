@@ -22,6 +22,7 @@ pub(crate) mod listener;
 pub mod process;
 pub mod question;
 pub mod request_table;
+mod resumed_request;
 pub(crate) mod stdio;
 pub(crate) mod upstream_session;
 

@@ -17,9 +17,9 @@ use unhang_wire::{Lines, compose};
 
 use super::{
     Mailbox,
-    client::ResumedRequest,
     handshake::ServerInfo,
     process::{ProcessEvent, ServerProcess, awaited},
+    resumed_request::ResumedRequest,
     upstream_session::{Outgoing, RequestOrigin, UpstreamConfig, UpstreamEvent, UpstreamSession},
 };
 use unhang_core::{

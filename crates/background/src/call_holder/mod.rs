@@ -3,7 +3,7 @@
 //! ```text
 //! guard ── HolderPlan::words ──► lifeline (unhang_proc: keeps pipes, journals and this command)
 //!   ✝ ──────────────────────────► call_holder::run ─┬ Engine::resume: the jobs, from the data folder
-//!                                                    ├ Client::resume: the server, from its pipes
+//!                                                    ├ ResumedServer::resume: the server, from its pipes
 //!                                                    └ PromotedCalls: each job to its end ─► the server's stop ladder ─► exit
 //! ```
 //!
@@ -179,7 +179,7 @@ async fn follow_all(plan: HolderPlan, hand_over: HandOver, shim: ShimCommand) ->
         info: ServerInfo::read(revision, RawValue::NULL),
         session: Some(session),
     };
-    let (client, mut answers) = Client::resume(resumed_server, requests);
+    let (client, mut answers) = resumed_server.resume(requests);
     // The server is told that nobody waits for these.
     answers.truncate(resumed.len());
     let era = if revision.is_stateless() { Era::Modern } else { Era::Legacy };

@@ -169,7 +169,12 @@ impl Scene {
         assert_eq!(self.asked(&["\"tools/call\"", &format!("\"label\":\"{label}\"")]), 1);
         let mut next = StdioCaller::new(&self.sandbox, true, &[]);
         next.initialize();
-        assert_eq!(next.whole(job), [json!({ "type": "text", "text": text(size) })]);
+        // A session reads a large answer in hundreds of parts, which is tested elsewhere.
+        if size < LARGE {
+            assert_eq!(next.whole(job), [json!({ "type": "text", "text": text(size) })]);
+        } else {
+            assert_eq!(next.at_its_end(job)["status"], "completed");
+        }
         let log = next.result("get_job_logs", json!({ "job_id": job }))["structuredContent"]["text"].clone();
         assert!(log.as_str().is_some_and(|log| log.contains("part 10 of 10")), "{log}");
         next.finish();

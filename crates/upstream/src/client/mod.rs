@@ -58,7 +58,7 @@ use self::mirrors::Mirrors;
 pub use self::{
     job_resource::JobResource,
     pool::{DisposeOutcome, ServerPool},
-    resumed::{ResumedAnswer, ResumedRequest, ResumedServer},
+    resumed::{ResumedAnswer, ResumedServer},
     subscription::{Subscription, Topics},
 };
 pub use unhang_net::http::Address;
@@ -77,6 +77,7 @@ pub use crate::{
     http::HttpServer,
     listener::{DecliningListener, ListenerAnswer, ServerListener, declined},
     question::ReplyError,
+    resumed_request::ResumedRequest,
 };
 use unhang_core::{
     config::{INPUT_ROUNDS, STOP_SLACK},

@@ -5,17 +5,17 @@
 //! - The server is greeted by nobody again, and no request is sent twice: the client only waits for the answers.
 //! - Each request has one outcome, within what is left of its limit.
 
-use std::{pin::Pin, sync::Arc, time::Duration};
+use std::{pin::Pin, sync::Arc};
 
 use serde_json::value::RawValue;
 use tokio::sync::{mpsc, oneshot, watch};
 use unhang_proc::server::{ErrorPipe, Server};
-use unhang_wire::Id;
 
 use super::{Client, Error, ServerListener};
 use crate::{
     handshake::ServerInfo,
     question::{ASIDES, OfSession, SideMessage},
+    resumed_request::ResumedRequest,
     stdio,
     upstream_session::RequestOrigin,
 };
@@ -39,21 +39,6 @@ pub struct ResumedServer {
     pub session: Option<OfSession>,
 }
 
-/// A request that another process has sent.
-#[derive(Clone, Debug)]
-pub struct ResumedRequest {
-    /// The id under which it was sent.
-    pub id: Id,
-    /// Its progress token, if it has one.
-    pub token: Option<Id>,
-    /// Its method.
-    pub method: Box<str>,
-    /// The time for which the server has worked on it.
-    pub elapsed: Duration,
-    /// The time that it may take in all.
-    pub limit: Duration,
-}
-
 /// The answer to a resumed request, and what the server says before it. Dropping it withdraws the request.
 pub struct ResumedAnswer {
     /// The outcome, once it is there.
@@ -64,12 +49,12 @@ pub struct ResumedAnswer {
     pub asides: mpsc::Receiver<SideMessage>,
 }
 
-impl Client {
+impl ResumedServer {
     /// Goes on with a server from which another process has gone. Returns the answers to these requests, in their order. Must be called in
     /// a runtime.
-    pub fn resume(server: ResumedServer, requests: Vec<ResumedRequest>) -> (Client, Vec<ResumedAnswer>) {
-        let ResumedServer { name, limits, listener, process, stderr, info, session } = server;
-        let (client, config, mailbox) = Self::with_actor(name, limits, listener, None, false);
+    pub fn resume(self, requests: Vec<ResumedRequest>) -> (Client, Vec<ResumedAnswer>) {
+        let ResumedServer { name, limits, listener, process, stderr, info, session } = self;
+        let (client, config, mailbox) = Client::with_actor(name, limits, listener, None, false);
         let (sent, answers) = requests
             .into_iter()
             .map(|request| {

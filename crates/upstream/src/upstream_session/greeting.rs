@@ -8,8 +8,8 @@ use unhang_wire::compose;
 
 use super::{AbandonedCalls, Outgoing, RequestOrigin, ServerPhase, UpstreamSession};
 use crate::{
-    client::ResumedRequest,
     handshake::{Handshake, HandshakeRequest, HandshakeStep, REMOTE_START_HINT, START_HINT, ServerInfo},
+    resumed_request::ResumedRequest,
 };
 use unhang_core::{error::Failure, units::in_words};
 

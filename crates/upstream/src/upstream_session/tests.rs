@@ -12,9 +12,9 @@ use unhang_wire::Lines;
 
 use super::*;
 use crate::{
-    client::ResumedRequest,
     listener::ListenerAnswer,
     question::{self, SessionKey},
+    resumed_request::ResumedRequest,
 };
 
 mod beside_calls;
