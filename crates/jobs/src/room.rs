@@ -1,6 +1,6 @@
 //! The check whether the machine has room for another job (J-136), and the wait of an end that finds no room on the disk.
 //!
-//! Invariant: nobody gives up an end because the disk is full. A supervisor and the holder of a call both try again after [`ROOM_LOOK`].
+//! Invariant: nobody gives up an end because the disk is full. A supervisor and the holder of a call both try again after `ROOM_LOOK`.
 
 use std::{
     fmt,

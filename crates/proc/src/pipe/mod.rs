@@ -6,7 +6,7 @@
 //!   return less than it holds, so a short read says nothing there.
 //! - A pipe grows the first time that it is found full. No other property of a pipe that we inherited changes.
 //! - Waiting and trying are apart, so every wait can be cancelled without losing a byte.
-//! - The ends of a pipe that have a [journal](journal) go on in another process when this one is killed, without losing or doubling a byte.
+//! - The ends of a pipe that have a journal (`journal.rs`) go on in another process when this one is killed, without losing or doubling a byte.
 
 mod adopt;
 mod journal;
