@@ -92,11 +92,13 @@ impl Scene {
         self.client.exit_code();
     }
 
-    /// Kills the guard, and waits for the call holder.
+    /// Kills the guard, and waits until the call holder goes on with the jobs.
     #[track_caller]
     fn kill(&mut self) -> i32 {
         self.kill_guard();
-        self.holder()
+        let holder = self.holder();
+        wait_until("it goes on", PATIENCE, || self.sandbox.log().contains("whose guard has ended"));
+        holder
     }
 
     /// The processes of this test with this name.
