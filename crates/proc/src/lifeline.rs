@@ -122,6 +122,8 @@ struct Lifeline {
     kept: Option<Kept>,
     /// Whether the owner is a holder.
     is_held: bool,
+    /// Whether a holder may still need us: it names us to others, until it releases us or ends.
+    is_awaited: bool,
     stop_timeouts: StopTimeouts,
     /// The server and its descendants.
     tree: ProcessTree,
@@ -156,6 +158,7 @@ impl Lifeline {
             swept: None,
             kept: None,
             is_held: false,
+            is_awaited: false,
             stop_timeouts: plan.stop_timeouts,
             tree,
             ladder: Ladder::new(plan.stop_timeouts),
@@ -188,10 +191,10 @@ impl Lifeline {
         self.outlast();
     }
 
-    /// Waits, after everything has ended, until what was kept is released or handed over.
+    /// Waits, after everything has ended, until what was kept is released, or the holder that it was handed to has released us or ended.
     fn outlast(mut self) {
         self.listen_to_owner();
-        while self.is_owned && self.kept.is_some() {
+        while self.is_owned && (self.kept.is_some() || self.is_awaited) {
             self.tree.wait(&[self.link.as_fd()], None);
             // Nothing is left to stop. Whoever wants this process to end ends its owner.
             let _ = self.tree.stop_asked();
@@ -230,7 +233,7 @@ impl Lifeline {
         let started = self.kept.take().map(|kept| kept.start_holder(self.stop_timeouts));
         if let Some(Ok(link)) = started {
             self.link = link;
-            self.is_held = true;
+            (self.is_held, self.is_awaited) = (true, true);
             self.tell_all();
         } else {
             self.is_owned = false;
@@ -243,7 +246,7 @@ impl Lifeline {
             command::TERMINATE => self.tree.terminate(),
             command::KILL => self.is_condemned = true,
             command::KEEP => self.keep(std::mem::take(descriptors)),
-            command::RELEASE => self.kept = None,
+            command::RELEASE => (self.kept, self.is_awaited) = (None, false),
             _ => {}
         }
     }

@@ -103,7 +103,7 @@ impl StdioActor {
 
     async fn live(mut self) {
         while !self.is_over() {
-            let (reads, writes) = (self.reads(), !self.to_server.is_empty());
+            let (reads, writes) = (self.reads(), self.has_output());
             let also = self.next_look();
             tokio::select! {
                 event = self.upstream_session.next(also) => self.attend(event),
@@ -177,8 +177,18 @@ impl StdioActor {
             self.begin_stop();
         }
         if let Some(input) = self.process.as_mut().and_then(|process| process.server.input.as_mut()) {
+            if input.backlog() > 0 {
+                // A full pipe takes the rest later. The queue sees any other error with its next line.
+                let _later = input.flush_journal();
+            }
             self.to_server.flush(input);
         }
+    }
+
+    /// Returns whether bytes wait for the server.
+    fn has_output(&self) -> bool {
+        let input = self.process.as_ref().and_then(|process| process.server.input.as_ref());
+        !self.to_server.is_empty() || input.is_some_and(|input| input.backlog() > 0)
     }
 
     /// Returns whether the server's stdout is read: not while more replies wait for the server than it takes. Requests to it do not count,
@@ -294,6 +304,7 @@ impl StdioActor {
                 while let Some(line) = self.lines.next_line() {
                     self.upstream_session.line(line);
                 }
+                self.note_processed(count);
                 true
             }
             Err(error) if is_passing(&error) => false,
@@ -301,6 +312,14 @@ impl StdioActor {
                 self.output_ended();
                 false
             }
+        }
+    }
+
+    /// Tells the journal of a server that was taken over that nobody reads these bytes again: this process has no successor.
+    fn note_processed(&mut self, count: usize) {
+        let Some(process) = &mut self.process else { return };
+        if let Err(error) = process.server.output.processed(count as u64) {
+            tracing::warn!("the journal of `{}` cannot be marked: {error}", self.upstream_session.name);
         }
     }
 

@@ -200,6 +200,15 @@ impl HandOver {
         self.lifeline
     }
 
+    /// Returns a second end of the link. As long as it is open, the lifeline stays, whatever becomes of the server: whoever asks for the
+    /// keeper of a call then sees that it lives.
+    ///
+    /// # Errors
+    /// Fails if the system has no descriptor left.
+    pub fn hold_lifeline(&self) -> io::Result<OwnedFd> {
+        self.link.try_clone()
+    }
+
     /// Takes the descriptors that the words name; `words` are those after the arguments of the [`HolderCommand`]. A program calls this once,
     /// before it opens anything.
     ///

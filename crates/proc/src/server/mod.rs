@@ -186,6 +186,8 @@ impl Server {
     /// Takes over a server whose owner has gone, in the program that the lifeline has started for that. Must be called in a runtime.
     /// [`ServerEvent::Started`] comes again, and so do [`ServerEvent::Exited`] and [`ServerEvent::Gone`] if the server has ended already.
     ///
+    /// The lifeline stays after the server's end until [`Server::release_kept`], or until this process ends.
+    ///
     /// Both pipes have their journals: bytes that the owner had not processed are read again, and its backlog is written by
     /// [`PipeWriter::flush_journal`]. The lifeline has no copies any more. If this process ends, the lifeline ends the server.
     ///
@@ -200,8 +202,9 @@ impl Server {
         let lifeline = pipe::register(hand_over.link, Interest::READABLE)
             .map_err(failed("listening to the lifeline"))?;
         let process = LifelineProcess::Stranger(hand_over.lifeline);
-        let supervision =
+        let mut supervision =
             Supervision::new(process, "server".into(), LIFELINE_NAME.into(), hand_over.stop_timeouts);
+        supervision.was_handed_over();
         let server = Self { input: Some(input), output, lifeline, supervision: Mutex::new(supervision) };
         Ok((server, ErrorPipe(error)))
     }

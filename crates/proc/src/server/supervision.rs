@@ -125,6 +125,11 @@ impl Supervision {
         self.ladder.kill(now - self.origin).then_some(command::KILL)
     }
 
+    /// Notes that a lifeline has handed the server over. It stays until it is released, as one that keeps something.
+    pub(super) fn was_handed_over(&mut self) {
+        self.keeping.kept = true;
+    }
+
     /// Notes that the lifeline was asked to keep something.
     pub(super) fn keep_asked(&mut self) {
         self.keeping.asked += 1;
