@@ -29,6 +29,12 @@ use unhang_core::{
 /// the server may still answer them.
 const OTHERS_LATER_IDS: i64 = 1 << 20;
 
+/// The flag that sets the limit of a call.
+const CALL_TIMEOUT: &str = "--call-timeout";
+
+/// The flag that sets the limit of a call that is a job.
+const JOB_TIMEOUT: &str = "--job-timeout";
+
 /// A request that waits for its answer. `R` is its origin.
 #[derive(Debug)]
 pub(crate) struct PendingRequest<R> {
@@ -78,6 +84,8 @@ pub(crate) struct RequestTable<R> {
     last_id: i64,
     /// The progress tokens of requests that were taken over, and the ids of these. Our own tokens are ids.
     resumed_tokens: HashMap<Id, Id>,
+    /// The flag that sets the limit of calls, for hints.
+    call_limit_flag: &'static str,
     junk: Junk,
     junk_lines: u64,
 }
@@ -90,6 +98,7 @@ impl<R> RequestTable<R> {
             calls: InFlight::new(LATE_IDS),
             last_id: 0,
             resumed_tokens: HashMap::new(),
+            call_limit_flag: CALL_TIMEOUT,
             junk: Junk::default(),
             junk_lines: 0,
         }
@@ -164,6 +173,8 @@ impl<R> RequestTable<R> {
         }
         let call = PendingRequest { id: id.clone(), method: method.into(), since, before, limit, whose };
         let deadline = since.checked_add(limit.saturating_sub(before));
+        // All calls that are taken over are jobs.
+        self.call_limit_flag = JOB_TIMEOUT;
         let is_taken = self.calls.register(id.clone(), deadline, call).is_ok();
         if is_taken && let Some(token) = token {
             self.resumed_tokens.insert(token, id);
@@ -216,13 +227,13 @@ impl<R> RequestTable<R> {
                 format!("`{}` did not answer `{}` within {}", self.server, call.method, in_words(call.limit));
             let (flag, cancels) = match &*call.method {
                 "initialize" | "server/discover" => ("--start-timeout", false),
-                "tools/call" => ("--call-timeout", true),
+                "tools/call" => (self.call_limit_flag, true),
                 _ => ("--request-timeout", true),
             };
             let raise = format!("raise {flag} if it needs longer");
             let hint = match (cancels, flag) {
                 (false, _) => raise,
-                (true, "--call-timeout") => format!("unhang cancelled the call; {raise}"),
+                (true, flag) if flag == self.call_limit_flag => format!("unhang cancelled the call; {raise}"),
                 (true, _) => format!("unhang cancelled the request; {raise}"),
             };
             let failure = self.failure(now, &call, FaultKind::Deadline, happened, &hint);

@@ -93,6 +93,8 @@ pub(crate) struct UpstreamSession {
     introduction: Introduction,
     listener: Arc<dyn ServerListener>,
     is_legacy: bool,
+    /// The session was taken over from another process.
+    is_resumed: bool,
     mailbox: Mailbox,
     origin: Instant,
     timer: Pin<Box<Sleep>>,
@@ -139,6 +141,7 @@ impl UpstreamSession {
             introduction,
             listener,
             is_legacy,
+            is_resumed: false,
             mailbox,
             tail,
         }
@@ -439,6 +442,10 @@ impl UpstreamSession {
         {
             // If too much is on its way, logs are lost. They leave room for all else.
             let is_log = matches!(message, SideMessage::Logged(_));
+            // Each resumed call is a job with a log of its own, and a line could be about any of them.
+            if is_log && self.is_resumed && self.request_table.in_flight() > 1 {
+                return;
+            }
             if !is_log || asides.capacity() > asides.max_capacity() / ROOM_BESIDE_LOGS {
                 let _lossy = asides.try_send(message);
             }

@@ -218,4 +218,5 @@ fn a_request_of_another_process_is_answered_under_its_own_id_and_token() {
     request_table.expire(at(10), |event| late.push(short(event)));
     assert_eq!(late.len(), 2, "{late:?}");
     assert!(late[1].contains("within 30s"), "{late:?}");
+    assert!(late[1].contains("raise --job-timeout"), "{late:?}");
 }

@@ -30,6 +30,7 @@ impl UpstreamSession {
         server: ServerInfo,
         requests: impl IntoIterator<Item = (ResumedRequest, RequestOrigin)>,
     ) {
+        self.is_resumed = true;
         for (request, origin) in requests {
             let ResumedRequest { id, token, method, elapsed, limit } = request;
             let times = (Duration::ZERO, elapsed);
