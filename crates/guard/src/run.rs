@@ -25,7 +25,7 @@ use unhang_proc::{
 };
 use unhang_wire::Lines;
 
-use self::job_events::UnsentJob;
+use self::job_events::{DepartedServer, UnsentJob};
 use super::{
     effects::WrapAction,
     job_bridge::{self, Adopted, JobBridge, OpenJobs},
@@ -142,6 +142,7 @@ struct GuardLoop {
     unkept: Vec<Adopted>,
     /// The jobs whose calls the server had not got when their clients were told.
     unsent: Vec<UnsentJob>,
+    departed: Vec<DepartedServer>,
 }
 
 impl GuardLoop {
@@ -167,6 +168,7 @@ impl GuardLoop {
             keeping: ServerKeeping::new(spec.call_holder),
             unkept: Vec::new(),
             unsent: Vec::new(),
+            departed: Vec::new(),
         })
     }
 

@@ -12,6 +12,7 @@
 //!   holder would wait for its answer in vain. Such a job gets its keeper once the server has the call.
 //! - A lifeline that does not answer within [`KEEP_LIMIT`] has refused.
 //! - A line stays in the journal until nobody needs it again: the answer of a job until the job has ended, a question until it is answered.
+//!   Beyond a limit the line goes, so that the server can go on.
 //! - Without a job, nothing of this costs anything.
 
 use std::{io, os::fd::AsFd, path::PathBuf, time::Duration};
@@ -25,6 +26,10 @@ use unhang_wire::Id;
 
 /// The bytes of the journal beyond which questions no longer hold lines back. The rest is for answers.
 const MOST_FOR_QUESTIONS: u64 = LONGEST_UNPROCESSED / 2;
+
+/// The bytes of the journal beyond which nothing holds lines back, and a line that is still arriving does not either. A full journal would
+/// stop the server for ever if `max-message` is larger.
+const MOST_HELD: u64 = LONGEST_UNPROCESSED / 4 * 3;
 
 /// The time in which a lifeline has to answer a request to keep its server. It answers at once unless it is stopped or the machine is stuck.
 pub(super) const KEEP_LIMIT: Duration = Duration::from_secs(5);
@@ -54,6 +59,10 @@ impl LinePlaces {
     fn newly_processed(&mut self, place: u64) -> u64 {
         if place.saturating_sub(self.processed) > MOST_FOR_QUESTIONS {
             self.needed.retain(|(line, _)| matches!(line, NeededLine::Answer(_)));
+        }
+        if self.read.saturating_sub(self.processed) > MOST_HELD {
+            self.needed.clear();
+            return self.read - std::mem::replace(&mut self.processed, self.read);
         }
         let oldest = self.needed.iter().map(|(_, place)| *place).min();
         let until = oldest.map_or(place, |oldest| oldest.min(place)).max(self.processed);
@@ -298,6 +307,11 @@ impl ServerKeeping {
             // The lifeline answers no request that was taken back.
             (self.asked, self.answer_by) = (0, None);
         }
+    }
+
+    /// Returns the first ids of the calls whose jobs have not ended.
+    pub(super) fn unsettled(&self) -> Vec<Id> {
+        self.calls.iter().map(|call| call.first.clone()).collect()
     }
 
     /// Notes that another process of the server runs, or none.

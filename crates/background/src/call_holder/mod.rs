@@ -17,12 +17,12 @@
 //! # Invariants
 //!
 //! - A job is followed only after this process holds it, so two processes never settle the same job.
-//! - The server is read from the first moment on, so that it never blocks on a full pipe.
+//! - The server is read as soon as this process holds the jobs. Until then, what it says waits in its pipe and in the journal.
 //! - The call holder ends when no job is left, and the server ends with it. If the call holder fails, the lifeline ends the server.
 
 mod plan;
 
-use std::{ffi::OsString, future::pending, io, process::ExitCode, sync::Arc, time::Duration};
+use std::{ffi::OsString, future::pending, io, path::PathBuf, process::ExitCode, sync::Arc, time::Duration};
 
 use serde_json::{Value, value::RawValue};
 use tokio::{
@@ -33,7 +33,7 @@ use tokio::{
 };
 use unhang_bridge::Era;
 use unhang_jobs::{
-    engine::{Engine, EngineOptions, JobStatus},
+    engine::{Engine, EngineOptions, HeldCall, JobStatus},
     error::JobError,
     id::JobId,
     record::{EndReason, Holder, JobEnd},
@@ -103,6 +103,9 @@ pub enum CallHolderError {
     /// The system has no means for the process.
     #[error("the system refuses a step: {0}")]
     System(io::Error),
+    /// The data folder is not there any more.
+    #[error("the data folder {} was moved or removed", .0.display())]
+    NoFolder(PathBuf),
     /// The data folder cannot be opened, or its last changes do not reach the disk.
     #[error("the data folder cannot be used: {0}")]
     Jobs(JobError),
@@ -150,12 +153,14 @@ async fn follow_all(plan: HolderPlan, hand_over: HandOver, shim: ShimCommand) ->
     let HolderPlan { data_folder, server, calls } = plan;
     let keeper = Holder::here(hand_over.lifeline()).map_err(CallHolderError::System)?;
     let revision = server.revision().ok_or(CallHolderError::Revision)?;
+    // The jobs name the lifeline as their keeper, so it stays until this process holds them.
+    let lifeline = hand_over.hold_lifeline().map_err(CallHolderError::System)?;
     let (process, stderr) = Server::resume(hand_over)?;
     let engine =
         open(EngineOptions { keeps_recorded_limits: true, ..EngineOptions::new(data_folder, shim) }).await?;
     let (mut resumed, mut unwanted) = (Vec::new(), Vec::new());
     for call in calls {
-        match engine.resume(call.job, &keeper, Deadline::after(RESUME_LIMIT)).await {
+        match resume(&engine, call.job, &keeper).await {
             Ok(Some((held, status))) => resumed.push((call, held, status)),
             Ok(None) if has_answered(&engine, call.job).await => {}
             // The job was cancelled or its time was over, or nobody was told of it, or it was never left to this process.
@@ -165,6 +170,7 @@ async fn follow_all(plan: HolderPlan, hand_over: HandOver, shim: ShimCommand) ->
             }
         }
     }
+    drop(lifeline);
     tracing::info!("goes on with {} jobs of `{}`, whose guard has ended", resumed.len(), server.name);
     let requests = resumed.iter().map(|(call, _, status)| request_of(call, status));
     let requests = requests.chain(unwanted.iter().map(unwanted_request)).collect();
@@ -210,15 +216,38 @@ async fn follow_all(plan: HolderPlan, hand_over: HandOver, shim: ShimCommand) ->
     engine.close().await.map_err(CallHolderError::Jobs)
 }
 
+/// Makes this process the holder of a job. Waits as long as the disk is full; the server waits too once its pipe is full.
+async fn resume(
+    engine: &Engine,
+    job: JobId,
+    keeper: &Holder,
+) -> Result<Option<(HeldCall, JobStatus)>, JobError> {
+    loop {
+        match engine.resume(job, keeper, Deadline::after(RESUME_LIMIT)).await {
+            Err(error) if error.is_for_lack_of_room() => {
+                tracing::warn!(job = job.as_str(), "unhang tries again to go on with the job: {error}");
+            }
+            resumed => return resumed,
+        }
+        sleep(OPEN_PAUSE).await;
+    }
+}
+
 /// Opens the data folder. A disk that is full for a moment may let that fail.
 async fn open(options: EngineOptions) -> Result<Engine, CallHolderError> {
     let until = Instant::now() + OPEN_LIMIT;
     loop {
+        if !options.folder.is_dir() {
+            // Nobody would find in a new folder how the jobs ended.
+            return Err(CallHolderError::NoFolder(options.folder));
+        }
         let options = options.clone();
         let opened = spawn_blocking(move || Engine::open(options)).await;
         match opened.map_err(|error| CallHolderError::System(io::Error::other(error)))? {
             Ok((engine, _)) => return Ok(engine),
-            Err(error) if Instant::now() >= until => return Err(CallHolderError::Jobs(error)),
+            Err(error) if Instant::now() >= until && !error.is_for_lack_of_room() => {
+                return Err(CallHolderError::Jobs(error));
+            }
             Err(error) => tracing::warn!("unhang tries again to open the data folder: {error}"),
         }
         sleep(OPEN_PAUSE).await;

@@ -13,7 +13,7 @@ use unhang_background::{
     call_holder::{KeptCall, KeptServer},
 };
 use unhang_core::units::in_words;
-use unhang_proc::server::SweptTree;
+use unhang_proc::server::{Server, SweptTree};
 use unhang_tools::service::JobServiceError;
 use unhang_wire::Id;
 
@@ -34,6 +34,13 @@ pub(super) struct UnsentJob {
     calls: PromotedCalls,
     /// Whether the lifeline was asked to keep the server for it.
     is_asked: bool,
+}
+
+/// A server that has ended before its last jobs were settled. Its lifeline keeps what it has said.
+pub(super) struct DepartedServer {
+    server: Server,
+    /// The first ids of the calls.
+    unsettled: Vec<Id>,
 }
 
 impl GuardLoop {
@@ -189,14 +196,26 @@ impl GuardLoop {
 
     /// Lets go of the process, which has ended or goes on without this one.
     pub(super) fn lose_process(&mut self) {
-        if let Some(mut process) = self.effects.process.take()
+        if let Some(process) = self.effects.process.take()
             && process.exited
         {
-            // Everything of it was read.
-            process.server.release_kept();
+            // Everything of it was read. If this process ends before all ends are on the disk, a call holder says what the server said.
+            let unsettled = self.keeping.unsettled();
+            self.departed.push(DepartedServer { server: process.server, unsettled });
+            self.release_departed(None);
         }
         self.keeping.process_changed();
         self.refuse_kept("the server has ended");
+    }
+
+    /// Releases the servers that have ended and whose answers are all settled, now that the job of this call has ended.
+    fn release_departed(&mut self, ended: Option<&Id>) {
+        for departed in &mut self.departed {
+            departed.unsettled.retain(|call| Some(call) != ended);
+        }
+        for mut departed in self.departed.extract_if(.., |departed| departed.unsettled.is_empty()) {
+            departed.server.release_kept();
+        }
     }
 
     /// Notes a line that the server has just said, if it is needed once more should this process end. `held` bytes were read and not
@@ -227,6 +246,7 @@ impl GuardLoop {
             }
             BridgeEvent::NotKept(adopted, why) => self.refuse_job(*adopted, &why),
             BridgeEvent::Ended(call) => {
+                self.release_departed(Some(&call));
                 self.keeping.ended(self.effects.process.as_mut(), &call);
                 self.note_processed();
             }
