@@ -182,11 +182,7 @@ impl GuardLoop {
             match action {
                 WrapAction::StartServer => self.start_server(),
                 WrapAction::StopServer if self.leaves_server() => self.leave_server(),
-                WrapAction::StopServer => {
-                    if let Some(process) = &mut self.effects.process {
-                        process.server.begin_stop();
-                    }
-                }
+                WrapAction::StopServer => self.stop_server(),
                 WrapAction::Promote(order) => {
                     if let Some(bridge) = &mut self.effects.bridge {
                         bridge.order(*order);

@@ -186,6 +186,16 @@ impl GuardLoop {
             && self.keeping.has_jobs(self.effects.process.as_ref())
     }
 
+    /// Stops the server. If it has jobs, they end with it, and its last words stay in the journal until they have ended.
+    pub(super) fn stop_server(&mut self) {
+        let has_jobs = self.keeping.has_jobs(self.effects.process.as_ref());
+        match &mut self.effects.process {
+            Some(process) if has_jobs => process.server.begin_stop_kept(),
+            Some(process) => process.server.begin_stop(),
+            None => {}
+        }
+    }
+
     /// Leaves the server to the call holder, which the lifeline starts. Whole lines that wait for the server go with it.
     pub(super) fn leave_server(&mut self) {
         self.effects.flush_server();

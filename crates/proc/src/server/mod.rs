@@ -247,6 +247,12 @@ impl Server {
     /// Starts the stop: releases what was kept, and closes stdin now. The rest of the ladder runs inside [`Server::event`].
     pub fn begin_stop(&mut self) {
         self.release_kept();
+        self.begin_stop_kept();
+    }
+
+    /// Starts the stop, and has the lifeline keep what it keeps: a holder follows if this owner ends before [`Server::release_kept`]. The
+    /// server reads no end-of-file then, so the ladder begins with a wait.
+    pub fn begin_stop_kept(&mut self) {
         self.input = None;
         self.supervision().begin_stop(Instant::now());
     }
