@@ -487,6 +487,7 @@ impl McpSession {
         if matches!(self.phase, SessionPhase::Running | SessionPhase::Draining { .. }) {
             self.phase = draining;
             // A window cannot connect any more to reply, and a client may have ended.
+            self.questions.decline_windows(ENDING, &mut self.actions, effects);
             self.questions.decline_outside_calls(ENDING, &mut self.actions, effects);
             self.end_all_subscriptions(effects);
             self.stop_if_drained(effects);

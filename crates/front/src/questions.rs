@@ -326,14 +326,26 @@ impl ClientQuestions {
         }
     }
 
-    /// Declines all questions that end with no call: those that are put to a window, and those outside calls.
+    /// Declines all questions that are put to a window.
+    pub(super) fn decline_windows(
+        &mut self,
+        why: &str,
+        actions: &mut VecDeque<SessionAction>,
+        effects: &mut impl SessionEffects,
+    ) {
+        for (id, open) in self.open.extract_if(|_, open| open.is_of_window) {
+            open.decline(&id, why, actions, effects);
+        }
+    }
+
+    /// Declines all questions outside calls, which end with no call.
     pub(super) fn decline_outside_calls(
         &mut self,
         why: &str,
         actions: &mut VecDeque<SessionAction>,
         effects: &mut impl SessionEffects,
     ) {
-        for (id, open) in self.open.extract_if(|_, open| open.is_of_window || open.beside.is_none()) {
+        for (id, open) in self.open.extract_if(|_, open| open.beside.is_none()) {
             open.decline(&id, why, actions, effects);
         }
     }

@@ -20,7 +20,9 @@ use std::{io, os::fd::AsFd, path::PathBuf, time::Duration};
 use tokio::time::Instant;
 use unhang_background::call_holder::{HolderPlan, KeptCall, KeptServer};
 use unhang_jobs::record::Holder;
-use unhang_proc::{identity::Identity, pipe::LONGEST_UNPROCESSED, server::HolderCommand};
+use unhang_proc::{
+    file_limit::file_limit, identity::Identity, pipe::LONGEST_UNPROCESSED, server::HolderCommand,
+};
 use unhang_upstream::process::ServerProcess;
 use unhang_wire::Id;
 
@@ -126,9 +128,9 @@ impl ServerKeeping {
         }
     }
 
-    /// Returns whether calls can outlive this process.
+    /// Returns whether calls can outlive this process. A low limit for files, which counts for journals too, would cut the server's output.
     pub(super) fn is_possible(&self) -> bool {
-        self.command.is_some()
+        self.command.is_some() && file_limit().is_none_or(|limit| limit > LONGEST_UNPROCESSED)
     }
 
     /// Returns whether a call of the plan is a job that has not ended, on a server that the lifeline keeps.

@@ -83,7 +83,7 @@ fn a_request_is_told_in_its_clients_trace_and_the_servers_part_in_it() {
     );
     let refused = span(&spans, "tools/call srv__dance", SpanKind::Server);
     assert_eq!(noted(&refused, "rpc.response.status_code").as_deref(), Some("-32602"));
-    assert_eq!(noted(&refused, "error.type").as_deref(), Some("invalid_params"));
+    assert_eq!(noted(&refused, "error.type").as_deref(), Some("-32602"), "it is the server's own");
     assert!(refused.status.is_some_and(|status| status.code == i32::from(StatusCode::Error)));
     let head = &collector.heads()[0];
     assert!(head.starts_with("post /v1/traces ") && head.contains("x-key: a key"), "{head}");

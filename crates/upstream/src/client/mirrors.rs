@@ -21,6 +21,8 @@ use crate::http::{headers, param_headers::ParamHeaders};
 /// The mirrored arguments by tool, once the tools have been listed.
 #[derive(Debug, Default)]
 pub(super) struct Mirrors {
+    /// The server is the leading window, which has servers of both eras.
+    pub(super) are_of_leader: bool,
     known: Mutex<Option<HashMap<String, ParamHeaders>>>,
     /// Held by the call that asks for the list.
     listing: tokio::sync::Mutex<()>,
@@ -34,6 +36,11 @@ struct MirroredTool {
 }
 
 impl Mirrors {
+    /// Knows no list yet. `are_of_leader` says that the server is the leading window.
+    pub(super) fn new(are_of_leader: bool) -> Self {
+        Self { are_of_leader, ..Self::default() }
+    }
+
     /// Returns the headers of a request, besides those of every request.
     pub(super) async fn of_request(
         &self,

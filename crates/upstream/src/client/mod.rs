@@ -174,7 +174,10 @@ impl Client {
     /// Starts the server as [`start`](Self::start) does. `is_legacy` says that the server was found to know handshakes alone.
     pub fn start_knowing(spec: ClientSpec, is_legacy: bool) -> Self {
         let ClientSpec { name, endpoint, limits, listener } = spec;
-        let mirrors = matches!(endpoint, Endpoint::Http(_)).then(Arc::default);
+        let mirrors = match &endpoint {
+            Endpoint::Http(server) => Some(Arc::new(Mirrors::new(server.address.socket.is_some()))),
+            Endpoint::Stdio(_) => None,
+        };
         let (client, config, mailbox) = Self::with_actor(name, limits, listener, mirrors, is_legacy);
         match endpoint {
             Endpoint::Stdio(server) => drop(tokio::spawn(stdio::live(server, config, mailbox))),
@@ -364,11 +367,11 @@ impl Client {
         if !is_mismatch {
             return outcome;
         }
-        // The tool may have changed since it was listed; the server carried nothing out then. With the same headers, the error has another
-        // reason, and the call may have been carried out.
+        // The tool may have changed since it was listed; the server carried nothing out then. The leading window also passes on this code of
+        // an older server, which may have carried the call out. With the same headers, that is the reason.
         mirrors.forget();
         let changed = mirrors.of_request(self, method, params, deadline).await?;
-        if changed == mirrored { outcome } else { request(changed).await }
+        if changed == mirrored && mirrors.are_of_leader { outcome } else { request(changed).await }
     }
 
     /// Collects the answers to the questions that a server asks before it answers, as a JSON object.
