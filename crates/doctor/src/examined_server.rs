@@ -364,7 +364,7 @@ impl ExaminedServer {
                 }
                 self.exit = Some((exit, Instant::now()));
             }
-            // Nobody here asks for a holder.
+            // An examination calls no `Server::keep`, so the lifeline sends neither.
             ServerEvent::Kept | ServerEvent::NotKept(_) => {}
             ServerEvent::Gone(swept) => {
                 self.swept = Some(swept);

@@ -1,6 +1,6 @@
 //! Looks at a server's task that somebody wants before the server's own pause between looks has passed.
 //!
-//! Invariant: nobody waits for a look that nobody takes.
+//! Invariant: a caller waits for a look only while a poller looks at the task.
 
 use std::sync::Arc;
 

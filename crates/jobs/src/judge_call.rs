@@ -1,7 +1,7 @@
 //! Finds out the state of a call that is a job, and acts on it.
 //!
-//! Theory of operation. A call whose holder has gone may have a keeper: a process that has it resumed. Nobody tells when it will do so, so
-//! three clocks see to it that the call does not stay open for ever. All of them begin with something that is on the disk.
+//! Theory of operation. A call whose holder has gone may have a keeper, a process that starts the next holder. The keeper may fail to do so
+//! and report nothing. So three clocks end a call that would stay open for ever. Each clock begins with an event that is on the disk.
 //!
 //! | the keeper | the call is settled |
 //! |---|---|
@@ -131,7 +131,7 @@ fn end_of_left(
         Ok(None) | Err(FileError::Damaged { .. }) => {}
         Err(error) => return Err(error),
     }
-    // Nobody was there to tell the server, but the call was cancelled all the same.
+    // No process could tell the server, but the call was cancelled all the same.
     let cancelled = EndRecord::without_run(JobEnd::Cancelled);
     let is_kept = matches!(holder, CallHolder::ToKeeper | CallHolder::ToUnseenKeeper);
     if is_kept {

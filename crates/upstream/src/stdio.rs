@@ -369,7 +369,7 @@ impl StdioActor {
                 self.last_words().await;
                 self.exited(&exit);
             }
-            // Nobody here asks for a holder.
+            // This actor calls no `Server::keep`, so the lifeline sends neither.
             ServerEvent::Kept | ServerEvent::NotKept(_) => {}
             ServerEvent::Gone(swept) => {
                 if swept.leaked > 0 {

@@ -114,8 +114,8 @@ pub enum CallHolderError {
 /// Runs a call holder and returns its exit code. `words` are those after [`ARGUMENT`]; `shim` runs unhang's own binary as a supervisor of
 /// jobs. Call it before anything else opens a descriptor.
 ///
-/// `begin` is called with the plan before anything happens, to open the log: nobody sees what the process prints. Its result lives as long
-/// as the process.
+/// The process has no terminal, so the caller opens a log: `begin` gets the plan before anything else happens. `run` keeps the result of
+/// `begin` until the process ends.
 pub fn run<L>(
     words: impl Iterator<Item = OsString>,
     shim: ShimCommand,
@@ -238,7 +238,7 @@ async fn open(options: EngineOptions) -> Result<Engine, CallHolderError> {
     let until = Instant::now() + OPEN_LIMIT;
     loop {
         if !options.folder.is_dir() {
-            // Nobody would find in a new folder how the jobs ended.
+            // The engine would make an empty folder, and the ends of the jobs would be in the wrong place.
             return Err(CallHolderError::NoFolder(options.folder));
         }
         let options = options.clone();

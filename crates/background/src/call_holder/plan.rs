@@ -1,4 +1,4 @@
-//! The plan of a call holder: what it has to know about a server and its calls, as words of a command line.
+//! The plan of a call holder, written as words of a command line: the facts about a server and about its calls that are jobs.
 //!
 //! ```text
 //! --format=N  --data=FOLDER  --server=JSON  --call=JSON ...

@@ -1,5 +1,4 @@
-//! Servers of 2025-11-25 that continue a call as a task of their own: what such a server asks or tells by itself, while no client waits for
-//! the result of the task.
+//! Tasks of servers of 2025-11-25. While no client waits for the result of its task, a server asks a question or reports a status.
 
 use std::{fs, time::Duration};
 

@@ -140,7 +140,7 @@ impl Scene {
         self.unhang_job(&["show", job.as_str().expect("an id")])
     }
 
-    /// What is said of a job that is over.
+    /// Waits until a job has ended, and returns what `unhang job show` prints of it.
     #[track_caller]
     fn ended(&self, job: &Value) -> Value {
         let mut shown = Value::Null;

@@ -76,7 +76,7 @@ fn an_oversized_answer_of_a_client_is_an_error_for_the_server_at_once() {
         assert!(error.message.contains("`elicitation/create` with a message over the limit of"), "{error:?}");
         assert!(front.received().is_empty(), "the client has answered: {line}");
     }
-    // What answers no question is refused, and so is a request.
+    // The session refuses an answer to a question that is not open, and a request.
     for line in
         [r#"{"jsonrpc":"2.0","id":"unhang-5","result":{}}"#, r#"{"jsonrpc":"2.0","id":7,"method":"ping"}"#]
     {

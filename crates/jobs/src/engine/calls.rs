@@ -447,7 +447,7 @@ fn write_end(inner: &EngineState, claim: &UnclaimedCall, end: &CallEnd) -> Resul
     inner.status(id)
 }
 
-/// Returns the error of an end that was not written; on a full disk, that there is no room for it.
+/// Returns the error for an end that could not be written. On a full disk, it is [`JobError::NoRoomForEnd`].
 fn without_room(inner: &EngineState, id: JobId, error: JobError) -> JobError {
     let is_of_the_disk = matches!(error, JobError::File(_) | JobError::Store(_));
     match is_of_the_disk && (error.is_for_lack_of_room() || is_full(inner.data.path())) {

@@ -57,7 +57,7 @@ pub struct CallTicket {
 const STAND_IN: &str = "keeper";
 
 impl CallTicket {
-    /// Makes the ticket that keeps an older unhang from settling a call with a keeper. Nobody gets an answer with it.
+    /// Makes the ticket of a call with a keeper. An older unhang sees the ticket, and does not settle the call. The ticket leads to no answer.
     pub(crate) fn stand_in() -> Self {
         Self { kept_by: STAND_IN.to_owned(), details: Value::Null, is_free: false }
     }
