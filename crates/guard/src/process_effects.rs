@@ -61,19 +61,14 @@ impl ProcessEffects {
 
     /// Writes the gathered lines to the server.
     pub(super) fn flush_server(&mut self) {
-        if let Some(input) = self.process.as_mut().and_then(|process| process.server.input.as_mut()) {
-            if input.backlog() > 0 {
-                // A full pipe takes the rest later. The queue sees any other error with its next line.
-                let _later = input.flush_journal();
-            }
-            self.to_server.flush(input);
+        if let Some(process) = &mut self.process {
+            process.write_from(&mut self.to_server);
         }
     }
 
     /// Returns whether bytes wait for the server.
     pub(super) fn has_output_for_server(&self) -> bool {
-        let input = self.process.as_ref().and_then(|process| process.server.input.as_ref());
-        !self.to_server.is_empty() || input.is_some_and(|input| input.backlog() > 0)
+        !self.to_server.is_empty() || self.process.as_ref().is_some_and(ServerProcess::has_backlog)
     }
 }
 

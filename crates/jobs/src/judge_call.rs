@@ -177,60 +177,47 @@ pub(crate) fn unhang_ended(is_repeatable: Option<bool>) -> EndRecord {
     )
 }
 
-/// Makes the end of a call whose server may have the answer, and that no process has taken up in its time.
-fn nobody_came(call: &CallRecord) -> EndRecord {
+/// Makes the end of a call whose holder has gone. `what_else` continues the sentence.
+fn holder_gone(call: &CallRecord, reason: EndReason, what_else: &str) -> EndRecord {
     EndRecord::without_run(JobEnd::Failed).because(
-        EndReason::Timeout,
+        reason,
         format!(
-            "the unhang process that waited for the answer of `{}` ended before the answer came, and no \
-             process with this server asked for it before its time was over{}",
+            "the unhang process that waited for the answer of `{}` ended before the answer came, and \
+             {what_else}{}",
             call.server,
             again(Some(call.is_repeatable))
         ),
     )
+}
+
+/// Makes the end of a call whose server may have the answer, and that no process has taken up in its time.
+fn nobody_came(call: &CallRecord) -> EndRecord {
+    let what_else = "no process with this server asked for it before its time was over";
+    holder_gone(call, EndReason::Timeout, what_else)
 }
 
 /// Makes the end of a call whose holder and keeper have both gone.
 fn keeper_gone(call: &CallRecord) -> EndRecord {
-    EndRecord::without_run(JobEnd::Failed).because(
-        EndReason::UnhangEnded,
-        format!(
-            "the unhang process that waited for the answer of `{}` ended before the answer came, and so did \
-             the process that stood by for it{}",
-            call.server,
-            again(Some(call.is_repeatable))
-        ),
-    )
+    holder_gone(call, EndReason::UnhangEnded, "so did the process that stood by for it")
 }
 
 /// Makes the end of a call whose keeper lives and has not had it resumed.
 fn keeper_stood_still(call: &CallRecord) -> EndRecord {
-    EndRecord::without_run(JobEnd::Failed).because(
-        EndReason::Timeout,
-        format!(
-            "the unhang process that waited for the answer of `{}` ended before the answer came, and the \
-             process that stands by for it{} did not go on with the call before its time was over{}",
-            call.server,
-            call.keeper
-                .as_ref()
-                .map_or(String::new(), |keeper| { format!(" (process {})", keeper.identity.process.pid) }),
-            again(Some(call.is_repeatable))
-        ),
-    )
+    let keeper = call.keeper.as_ref();
+    let keeper = keeper.map_or(String::new(), |keeper| format!(" (process {})", keeper.identity.process.pid));
+    let what_else = format!(
+        "the process that stands by for it{keeper} did not go on with the call before its time was over"
+    );
+    holder_gone(call, EndReason::Timeout, &what_else)
 }
 
 /// Makes the end of a call whose keeper is in another container and has not had it resumed.
 fn keeper_unseen(call: &CallRecord) -> EndRecord {
-    EndRecord::without_run(JobEnd::Failed).because(
-        EndReason::UnhangEnded,
-        format!(
-            "the unhang process that waited for the answer of `{}` ended before the answer came, and the \
-             process of another container that stood by for it did not go on with the call within {} s{}",
-            call.server,
-            UNSEEN_LIMIT.as_secs(),
-            again(Some(call.is_repeatable))
-        ),
-    )
+    let limit = UNSEEN_LIMIT.as_secs();
+    let what_else = format!(
+        "the process of another container that stood by for it did not go on with the call within {limit} s"
+    );
+    holder_gone(call, EndReason::UnhangEnded, &what_else)
 }
 
 /// Returns the advice whether to call the tool again.

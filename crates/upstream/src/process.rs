@@ -16,7 +16,7 @@ use unhang_proc::{
     spawn::SpawnError,
 };
 
-use unhang_core::config::LAST_WORDS;
+use unhang_core::{config::LAST_WORDS, queue::Queue};
 
 /// The server's process and its pipes.
 pub struct ServerProcess {
@@ -72,6 +72,21 @@ impl ServerProcess {
             ask_at: None,
             exited: false,
         }
+    }
+
+    /// Writes what waits for the server: the backlog of its stdin first, and then this queue.
+    pub fn write_from(&mut self, queue: &mut Queue) {
+        let Some(input) = &mut self.server.input else { return };
+        if input.backlog() > 0 {
+            // A full pipe takes the rest later. The queue sees any other error with its next line.
+            let _later = input.flush_journal();
+        }
+        queue.flush(input);
+    }
+
+    /// Returns whether bytes wait in the backlog of its stdin.
+    pub fn has_backlog(&self) -> bool {
+        self.server.input.as_ref().is_some_and(|input| input.backlog() > 0)
     }
 
     /// Waits until the last output on stderr has been read. A thread reads it, which may not have had its turn.

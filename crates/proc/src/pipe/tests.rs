@@ -14,11 +14,11 @@ use crate::{
     testing::{PATIENCE, wait_until, without_hanging},
 };
 
-async fn within<T>(future: impl Future<Output = T>) -> T {
+pub(super) async fn within<T>(future: impl Future<Output = T>) -> T {
     tokio::time::timeout(PATIENCE, future).await.expect("it hangs")
 }
 
-async fn read(reader: &mut PipeReader, buffer: &mut [u8]) -> usize {
+pub(super) async fn read(reader: &mut PipeReader, buffer: &mut [u8]) -> usize {
     loop {
         within(reader.readable()).await.unwrap();
         match reader.try_read(buffer) {

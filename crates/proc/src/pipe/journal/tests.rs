@@ -9,14 +9,11 @@ use std::{
 use rustix::{fs::fstat, pipe::fcntl_setpipe_size};
 
 use super::*;
-use crate::{
-    pipe::{PipeKind, PipeReader, PipeWriter, from_server, to_server},
-    testing::PATIENCE,
+use crate::pipe::{
+    PipeKind, PipeReader, PipeWriter, from_server,
+    tests::{read, within},
+    to_server,
 };
-
-async fn within<T>(future: impl Future<Output = T>) -> T {
-    tokio::time::timeout(PATIENCE, future).await.expect("it hangs")
-}
 
 /// The bytes of memory that a journal takes.
 fn memory(journal: &impl AsFd) -> u64 {
@@ -38,16 +35,6 @@ fn write_journal(writer: &PipeWriter) -> &WriteJournal {
 
 fn read_journal(reader: &PipeReader) -> &ReadJournal {
     reader.journal.as_ref().unwrap()
-}
-
-async fn read(reader: &mut PipeReader, buffer: &mut [u8]) -> usize {
-    loop {
-        within(reader.readable()).await.unwrap();
-        match reader.try_read(buffer) {
-            Ok(count) => return count,
-            Err(error) => assert_eq!(error.kind(), io::ErrorKind::WouldBlock),
-        }
-    }
 }
 
 /// A long stream through both journals. The reader processes everything at once, or always leaves the last bytes for later.
