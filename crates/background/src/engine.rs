@@ -25,7 +25,7 @@ use unhang_jobs::{
     submission::{InputSource, JobInput, STOP_GRACE, Submission},
     timestamp::JobTimestamp,
 };
-use unhang_proc::deadline::Deadline;
+use unhang_proc::{deadline::Deadline, server::HolderCommand};
 use unhang_wire::Json;
 
 use super::{PromotedCalls, opening::Opening};
@@ -91,6 +91,14 @@ impl EngineService {
             names: ToolNames::default(),
             at_first_job: Arc::default(),
         }
+    }
+
+    /// Returns the same service, whose calls of stdio servers go on in a call holder when this process has ended. `command` runs one,
+    /// without its plan.
+    #[must_use]
+    pub fn with_call_holder(self, command: HolderCommand) -> EngineService {
+        self.opening.hold_by(command);
+        self
     }
 
     /// Returns the same service with the whole environment, for jobs of tools that inherit it.

@@ -23,6 +23,7 @@
 pub mod call_holder;
 mod engine;
 mod inputs;
+mod kept_calls;
 mod opening;
 mod running_call;
 mod same_call;
@@ -31,7 +32,7 @@ mod tickets;
 use std::{
     collections::HashMap,
     convert::Infallible,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
     time::Duration,
 };
 
@@ -47,17 +48,21 @@ use unhang_jobs::{
 };
 use unhang_proc::deadline::Deadline;
 
-pub use self::{engine::EngineService, inputs::OpenInput, running_call::WhoIsAsked};
+use self::kept_calls::CallKeeping;
+pub use self::{engine::EngineService, inputs::OpenInput};
 pub use self::{
     inputs::Inputs,
     running_call::{CallSource, PendingCall, RunningCall, UpstreamRequest},
     same_call::{CallOrigin, SameCall, SameCalls, ToolOfCaller},
 };
 use unhang_gateway::{KnownTask, SideMessage, TaskNews};
+use unhang_proc::server::HolderCommand;
 use unhang_tools::{
     job_report::{JobReport, ReportReader, ToolNames},
     service::{CallAnswer, Caller, JobService, JobServiceError, ResultsExtent},
 };
+pub use unhang_upstream::keeping::WhoIsAsked;
+use unhang_upstream::kept_request::KeptRequest;
 
 /// The time in which the ends of all calls have to reach the disk when unhang ends.
 const END_LIMIT: Duration = Duration::from_secs(2);
@@ -90,6 +95,8 @@ pub struct Promoted {
     pub report: JobReport,
     is_repeatable: bool,
     same: Option<SameCall>,
+    /// The request of the call, if its server goes on for it without this process.
+    kept: Option<KeptRequest>,
 }
 
 impl Promoted {
@@ -140,6 +147,8 @@ struct PromotedCallsState {
     inputs: Inputs,
     /// The news of the calls that are followed now.
     news: Mutex<HashMap<JobId, TaskNews>>,
+    /// The command of a call holder, without its plan. Without it, calls end with this process.
+    holder: Arc<OnceLock<HolderCommand>>,
 }
 
 /// The reason why all calls end.
@@ -152,9 +161,14 @@ pub enum CallsEnd {
 }
 
 impl PromotedCalls {
-    /// Makes an empty collection whose calls become jobs of this engine.
+    /// Makes an empty collection whose calls become jobs of this engine. They end with this process.
     #[must_use]
     pub fn new(engine: Engine) -> Self {
+        Self::held_by(engine, Arc::default())
+    }
+
+    /// Does the same with the command of a call holder, which goes on with the calls of stdio servers when this process has ended.
+    pub(crate) fn held_by(engine: Engine, holder: Arc<OnceLock<HolderCommand>>) -> Self {
         let shared = PromotedCallsState {
             engine,
             tasks: Mutex::default(),
@@ -162,6 +176,7 @@ impl PromotedCalls {
             same: SameCalls::default(),
             inputs: Inputs::default(),
             news: Mutex::default(),
+            holder,
         };
         Self { shared: Arc::new(shared), names: ToolNames::default() }
     }
@@ -243,6 +258,7 @@ impl PromotedCalls {
             report: JobReport::new(&status, ReportReader::Agent(self.names)),
             is_repeatable,
             same,
+            kept: None,
         })
     }
 
@@ -254,14 +270,25 @@ impl PromotedCalls {
         who: WhoIsAsked,
         session: Option<mpsc::Sender<SideMessage>>,
     ) -> FollowedEnd {
-        let Promoted { held, is_repeatable, same, .. } = promoted;
+        let Promoted { held, is_repeatable, same, kept, .. } = promoted;
         if let Some(same) = same {
             self.shared.same.delivered(same, held.id());
         }
-        self.go_on(held, running_call, FollowedJob { who, session, is_repeatable, same, roots: None })
+        let keeping = CallKeeping::new(kept, running_call.source.sent());
+        let followed = FollowedJob { who, session, is_repeatable, same, roots: None };
+        self.go_on_keeping(held, (running_call, keeping), followed)
     }
 
     fn go_on(&self, held: HeldCall, running_call: RunningCall, kept: FollowedJob) -> FollowedEnd {
+        self.go_on_keeping(held, (running_call, CallKeeping::default()), kept)
+    }
+
+    fn go_on_keeping(
+        &self,
+        held: HeldCall,
+        (running_call, keeping): (RunningCall, CallKeeping),
+        kept: FollowedJob,
+    ) -> FollowedEnd {
         let (calls, (over, ended)) = (self.clone(), oneshot::channel());
         let mut tasks = self.tasks();
         // Tasks that have ended are forgotten.
@@ -271,7 +298,7 @@ impl PromotedCalls {
             if let Some(news) = running_call.source.news() {
                 calls.news().insert(id, news.clone());
             }
-            calls.follow(held, running_call, &kept).await;
+            calls.follow(held, (running_call, keeping), &kept).await;
             calls.news().remove(&id);
         });
         FollowedEnd(ended)
@@ -305,7 +332,12 @@ impl PromotedCalls {
         });
     }
 
-    async fn follow(&self, mut held: HeldCall, mut running_call: RunningCall, kept: &FollowedJob) {
+    async fn follow(
+        &self,
+        mut held: HeldCall,
+        (mut running_call, mut keeping): (RunningCall, CallKeeping),
+        kept: &FollowedJob,
+    ) {
         let id = held.id();
         let mut ending = self.shared.ending.subscribe();
         let end = tokio::select! {
@@ -313,7 +345,7 @@ impl PromotedCalls {
             Ok(ended) = async { ending.wait_for(Option::is_some).await.map(|ended| *ended) } => {
                 if held.is_kept() {
                     self.shared.inputs.forget(id);
-                    return leave_to_keeper(held, running_call).await;
+                    return leave_to_keeper(held, running_call, keeping).await;
                 }
                 if let Some(ticket) = tickets::to_be_left(&running_call, kept) {
                     self.shared.inputs.forget(id);
@@ -322,8 +354,13 @@ impl PromotedCalls {
                 end_of_all(ended.unwrap_or(CallsEnd::UnhangEnds), kept.is_repeatable)
             }
             end = running_call.follow(&mut held, &self.shared.inputs, kept) => end,
+            never = keeping.keep_each(self, id, &kept.who) => match never {},
         };
         self.shared.inputs.forget(id);
+        if keeping.is_left() && held.is_kept() {
+            // The configuration has the server no more, and the server goes on for its jobs.
+            return leave_to_keeper(held, running_call, keeping).await;
+        }
         // The request is dropped before the disk is waited for, so that the server hears at once that nobody waits for it.
         drop(running_call);
         let outcome = match &end {
@@ -377,9 +414,9 @@ impl PromotedCalls {
 }
 
 /// Leaves a call to the process that its keeper starts.
-async fn leave_to_keeper(held: HeldCall, running_call: RunningCall) {
+async fn leave_to_keeper(held: HeldCall, running_call: RunningCall, keeping: CallKeeping) {
     let id = held.id();
-    drop(running_call);
+    keeping.leave(running_call);
     match held.leave_to_keeper().await {
         Ok(()) => tracing::info!(job = id.as_str(), "left to the call holder of its server"),
         Err(error) => {

@@ -6,7 +6,7 @@
 //! - The folder is opened on a thread for blocking work, by one request at a time, and the wait for that is limited.
 
 use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
     time::Duration,
 };
 
@@ -16,6 +16,7 @@ use tokio::{
     time::timeout,
 };
 use unhang_jobs::{engine::Engine, error::JobError as EngineError};
+use unhang_proc::server::HolderCommand;
 
 use super::PromotedCalls;
 use unhang_tools::service::JobServiceError;
@@ -36,6 +37,8 @@ struct OpeningState {
     /// The reason why the last attempt could not open the folder.
     refused: Mutex<JobServiceError>,
     reopen: Option<Reopen>,
+    /// The command of a call holder, without its plan.
+    holder: Arc<OnceLock<HolderCommand>>,
     turn: Arc<Turn<()>>,
 }
 
@@ -46,13 +49,22 @@ impl Opening {
             Ok(engine) => (Some(engine), JobServiceError(String::new())),
             Err(error) => (None, error.into()),
         };
-        let opened = engine.map(|engine| (engine.clone(), PromotedCalls::new(engine)));
+        let holder = Arc::default();
+        let opened =
+            engine.map(|engine| (engine.clone(), PromotedCalls::held_by(engine, Arc::clone(&holder))));
         Self(Arc::new(OpeningState {
             opened: watch::Sender::new(opened),
             refused: Mutex::new(refused),
             reopen,
+            holder,
             turn: Arc::default(),
         }))
+    }
+
+    /// Sets the command of a call holder once and for all.
+    pub(super) fn hold_by(&self, command: HolderCommand) {
+        // The first one stays.
+        let _set_before = self.0.holder.set(command);
     }
 
     /// Returns the engine, if the folder is open already.
@@ -120,7 +132,8 @@ impl OpeningState {
         match reopen() {
             Ok(engine) => {
                 tracing::info!("the data folder {} can be used again", engine.options().folder.display());
-                self.opened.send_replace(Some((engine.clone(), PromotedCalls::new(engine))));
+                let promoted = PromotedCalls::held_by(engine.clone(), Arc::clone(&self.holder));
+                self.opened.send_replace(Some((engine, promoted)));
             }
             Err(error) => {
                 *self.refused.lock().unwrap_or_else(PoisonError::into_inner) = error.into();

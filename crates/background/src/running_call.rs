@@ -28,20 +28,13 @@ use unhang_gateway::{
 };
 use unhang_upstream::{
     client::{Error, ServerError},
+    keeping::WhoIsAsked,
+    kept_request::{SentRequest, SentSender},
     question::{ASIDES, QuestionOver, STATE},
 };
 
 /// The most characters that are kept of a progress message.
 const MOST_TOLD: usize = 200;
-
-/// The party that gets the server's questions once the call is a job.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum WhoIsAsked {
-    /// Nobody: the client does something else.
-    Nobody,
-    /// The clients that follow the task, as far as the client of the call has said that it can be asked: its capabilities, as JSON.
-    Followers(Box<str>),
-}
 
 /// A call that its server works on.
 pub struct RunningCall {
@@ -72,6 +65,11 @@ pub trait CallSource: Send {
     fn news(&self) -> Option<&TaskNews> {
         None
     }
+
+    /// Returns what tells which request its server was sent last, so that the request can be kept; `None` if it cannot.
+    fn sent(&self) -> Option<watch::Receiver<Option<SentRequest>>> {
+        None
+    }
 }
 
 /// A request to one of these servers. The session's own instances live as long as its calls.
@@ -79,13 +77,14 @@ pub struct UpstreamRequest {
     servers: Servers,
     asked: ServerRequest,
     news: Option<TaskNews>,
+    sent: SentSender,
 }
 
 impl UpstreamRequest {
     /// Prepares a request to one of these servers. Nothing is sent until [`CallSource::ask`].
     pub fn new(servers: Servers, asked: ServerRequest) -> Self {
         let news = asked.may_wait.then(TaskNews::new);
-        Self { servers, asked, news }
+        Self { servers, asked, news, sent: watch::Sender::new(None) }
     }
 }
 
@@ -95,12 +94,17 @@ impl CallSource for UpstreamRequest {
         let (progress, seen) = watch::channel(None);
         let (asides, said) = mpsc::channel(ASIDES);
         let progress = asked.wants_progress.then_some(progress);
-        let answering = self.servers.ask_and_hear(asked, progress, Some(asides), self.news.clone());
+        let (news, sent) = (self.news.clone(), Some(self.sent.clone()));
+        let answering = self.servers.ask_and_hear(asked, progress, Some(asides), news, sent);
         PendingCall { answering: Box::pin(answering), seen, said }
     }
 
     fn news(&self) -> Option<&TaskNews> {
         self.news.as_ref()
+    }
+
+    fn sent(&self) -> Option<watch::Receiver<Option<SentRequest>>> {
+        Some(self.sent.subscribe())
     }
 }
 

@@ -4,7 +4,12 @@
 //! Invariants: dropping the task withdraws the request. If the answer and the job come together, the answer wins. A client that has asked
 //! for a task (2025-11-25) has it before its server is asked anything. So neither an answer nor a question comes earlier.
 
-use std::{future::pending, pin::Pin, sync::Arc, time::Duration};
+use std::{
+    future::{pending, ready},
+    pin::Pin,
+    sync::Arc,
+    time::Duration,
+};
 
 use serde_json::value::RawValue;
 use tokio::sync::{mpsc, oneshot};
@@ -15,7 +20,7 @@ use unhang_wire::Json;
 use super::{call_tasks::CallTaskEnd, effects::CallKey, tasks::era_of};
 use unhang_background::{
     CallOrigin, CallSource, NOT_KEPT_HINT, Promotable, Promoted, PromotedCalls, RunningCall, SameCall,
-    ToolOfCaller, UpstreamRequest, joined, not_kept,
+    ToolOfCaller, UpstreamRequest, WhoIsAsked, joined, not_kept,
 };
 use unhang_core::fault::FaultKind;
 use unhang_gateway::{
@@ -26,7 +31,7 @@ use unhang_tools::{
     job_report::{JobReport, ReportReader},
     service::{Caller, JobService, JobServiceError},
 };
-use unhang_upstream::client::Failure;
+use unhang_upstream::{client::Failure, kept_request::SentRequest};
 
 /// The channels from a server to the session, for progress and for messages beside the answer.
 #[derive(Clone)]
@@ -49,10 +54,14 @@ impl ProgressSinks {
 }
 
 /// The order to make a job of a call.
-pub(super) struct PromotionOrder {
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PromotionOrder {
     /// The tool's name as its client knows it.
     pub name: String,
+    /// How long the server has been asked.
     pub elapsed: Duration,
+    /// The party that gets the server's questions about the job.
+    pub who: WhoIsAsked,
 }
 
 /// The making of a job of a call, under way.
@@ -184,7 +193,10 @@ pub(super) async fn answered(
             },
             order = ordered(&mut promote), if adopting.is_none() => {
                 if let (Some(order), Some(promote), Some(about)) = (order, &promote, &about) {
-                    adopting = Some(adopt(promote, about, order, running_call.source.news().cloned()));
+                    let source = &running_call.source;
+                    // What was sent to a server can be kept. A call that goes on as a task has its ticket.
+                    let sent = source.sent().and_then(|sent| sent.borrow().clone());
+                    adopting = Some(adopt(promote, about, order, (source.news().cloned(), sent)));
                 }
             }
         }
@@ -205,7 +217,7 @@ async fn task_first(
     };
     let (Some(order), Some(promote)) = (order, promote) else { return Err(CallTaskEnd::Nothing) };
     let name = order.name.clone();
-    let mut adopting = adopt(&promote, about, order, news);
+    let mut adopting = adopt(&promote, about, order, (news, None));
     let adopted = tokio::select! {
         biased;
         () = cancellation.cancelled() => None,
@@ -239,7 +251,7 @@ fn adopt(
     promote: &MayPromote,
     about: &PromotableCall,
     order: PromotionOrder,
-    news: Option<TaskNews>,
+    (news, sent): (Option<TaskNews>, Option<SentRequest>),
 ) -> AdoptionFuture {
     let (server, tool) = about.server.owner_of(&about.tool);
     let call = Promotable {
@@ -253,9 +265,15 @@ fn adopt(
         same: about.same(promote),
     };
     let (calls, caller) = (promote.calls.clone(), promote.caller.clone());
+    let who = order.who;
     let task = news.as_ref().and_then(TaskNews::known);
+    let sent = sent.filter(|_| task.is_none());
     Box::pin(async move {
         let mut promoted = calls.adopt_task(&caller, call, task).await?;
+        if let Err(why) = calls.have_kept(&mut promoted, sent, &who).await {
+            calls.forget(ready(Ok(promoted)));
+            return Err(why);
+        }
         promoted.report.does = news.map(|news| news.stage().does()).unwrap_or_default();
         Ok(promoted)
     })

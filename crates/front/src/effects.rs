@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 use unhang_bridge::Era;
 use unhang_jobs::id::JobId;
 
-use super::tasks::TaskAsked;
+use super::{asking::PromotionOrder, tasks::TaskAsked};
 use unhang_core::{batch::BatchId, queue::Class};
 use unhang_gateway::{JoinPolicy, Level, Replied, ServerRequest};
 use unhang_upstream::client::ServerList;
@@ -158,10 +158,8 @@ pub enum SessionAction {
     Promote {
         /// The call.
         key: CallKey,
-        /// The tool's name as its client knows it.
-        name: String,
-        /// How long the server has been asked.
-        elapsed: Duration,
+        /// What its job needs to know of it.
+        order: PromotionOrder,
     },
     /// Look a task up, then report with [`McpSession::task_told`](super::mcp_session::McpSession::task_told).
     Task {

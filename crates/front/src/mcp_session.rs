@@ -255,7 +255,7 @@ impl McpSession {
         let now = self.now;
         while let Some(id) = self.calls.due(now) {
             if let Some(call) = self.calls.get_mut(&id) {
-                self.actions.extend(call.promote_where_due(now, &self.questions));
+                self.actions.extend(call.promote_where_due(now, &self.questions, &self.client));
                 call.beat_where_due(now, effects);
             }
             if !self.calls.put_off(&id, now) {

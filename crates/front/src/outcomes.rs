@@ -190,7 +190,7 @@ impl McpSession {
         if !self.makes_no_jobs && call.promotion.takes_server_tasks {
             call.promotion.at = Some(now);
             call.becomes_task_until = now + ADOPTION_PATIENCE;
-            self.actions.extend(call.promote_where_due(now, &self.questions));
+            self.actions.extend(call.promote_where_due(now, &self.questions, &self.client));
             self.calls.look_again(key);
         }
     }

@@ -25,11 +25,13 @@ use unhang_wire::Json;
 
 use super::{
     answers::{implementation, own_result},
+    asking::PromotionOrder,
     call_terms::CallTiming,
     client_request::{ClientRequest, capabilities},
     effects::SessionAction,
     questions::ClientQuestions,
     session_calls::SessionCall,
+    session_profile::SessionProfile,
     tasks::{JobCapabilities, TaskView},
 };
 use unhang_core::{
@@ -164,6 +166,7 @@ impl SessionCall {
         &mut self,
         now: Duration,
         questions: &ClientQuestions,
+        client: &SessionProfile,
     ) -> Option<SessionAction> {
         let mut moment = self.promotion.at;
         let is_asked = || questions.about(self).is_some();
@@ -172,8 +175,9 @@ impl SessionCall {
         if !is_due {
             return None;
         }
-        let (key, name) = (self.key, self.awaited.name().to_owned());
-        Some(SessionAction::Promote { key, name, elapsed: now.saturating_sub(self.since) })
+        let (name, elapsed) = (self.awaited.name().to_owned(), now.saturating_sub(self.since));
+        let order = PromotionOrder { name, elapsed, who: client.who_is_asked(self) };
+        Some(SessionAction::Promote { key: self.key, order })
     }
 
     /// Makes the answer to a call that has become this job, which is kept for `ttl` after its end.

@@ -20,7 +20,7 @@ use unhang_bridge::Era;
 use unhang_jobs::id::JobId;
 
 use super::{
-    asking::{MayPromote, ProgressSinks, PromotionOrder, answered, ask},
+    asking::{MayPromote, ProgressSinks, answered, ask},
     call_tasks::{CallTaskEnd, CallTasks, FinishedTask},
     effects::{CallKey, QuestionKey, QuestionSubject, Resource, SessionAction, SessionEffects},
     followed::TaskNewsSender,
@@ -291,9 +291,7 @@ impl SessionRuntime {
                     }
                 }
                 SessionAction::Leave(question) => drop(self.replies.remove(&question)),
-                SessionAction::Promote { key, name, elapsed } => {
-                    self.calls.promote(key, PromotionOrder { name, elapsed });
-                }
+                SessionAction::Promote { key, order } => self.calls.promote(key, order),
                 SessionAction::Task { key, asked } => self.task(key, asked),
                 SessionAction::FollowTask { key, id } => self.follow(key, id),
                 SessionAction::Cancel(key) => self.calls.cancel(key),

@@ -29,6 +29,7 @@ use super::{
 use unhang_upstream::{
     client::{CallOptions, Client, Error, RequestSignature, ServerInfo},
     http::headers::CallLimit,
+    kept_request::SentSender,
 };
 
 /// Sends a request to a server once the server is ready and the request is admitted, and waits for the answer.
@@ -36,7 +37,7 @@ pub(super) async fn dispatch(
     backend: &Arc<Backend>,
     core: &Arc<GatewayCore>,
     request: ServerRequest,
-    progress: Option<ProgressSender>,
+    (progress, sent): (Option<ProgressSender>, Option<SentSender>),
     asides: Option<mpsc::Sender<SideMessage>>,
     news: Option<TaskNews>,
 ) -> ServerAnswer {
@@ -57,6 +58,7 @@ pub(super) async fn dispatch(
         acquire,
         asides,
         news,
+        sent,
         since: now.checked_sub(request.waited).unwrap_or(now),
         spent: TimeSpent::default(),
         era: request.client,
@@ -89,6 +91,7 @@ struct Dispatch<'a> {
     acquire: PermitRequest<'a>,
     asides: Option<mpsc::Sender<SideMessage>>,
     news: Option<TaskNews>,
+    sent: Option<SentSender>,
     /// When the request came.
     since: Instant,
     spent: TimeSpent,
@@ -267,6 +270,7 @@ impl<'a> Dispatch<'a> {
             session: request.session,
             signed: poller.as_ref().map_or(signed, TaskPoller::signed),
             headers,
+            sent: self.sent.clone(),
         };
         let trial = backend.trial();
         self.comes_to(if backend.is_gateway() { CallStage::Elsewhere } else { CallStage::Asked });

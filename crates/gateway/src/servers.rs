@@ -27,7 +27,7 @@ use super::{
 };
 use crate::route::names::Owner;
 use unhang_core::{config::DISPOSE_LIMIT, list::ServerList, telemetry::SpanSubject};
-use unhang_upstream::client::Error;
+use unhang_upstream::{client::Error, kept_request::SentSender};
 
 /// The servers behind a gateway. Clones are the same servers; when all clones have gone, so have the servers.
 #[derive(Clone)]
@@ -156,16 +156,18 @@ impl Servers {
         progress: Option<ProgressSender>,
         asides: Option<mpsc::Sender<SideMessage>>,
     ) -> impl Future<Output = ServerAnswer> + Send + use<> {
-        self.ask_and_hear(asked, progress, asides, None)
+        self.ask_and_hear(asked, progress, asides, None, None)
     }
 
-    /// Sends a request to one of the servers. `news` hears of the task with which the server goes on with a call.
+    /// Sends a request to one of the servers. `news` hears of the task with which the server goes on with a call, and `sent` of the request
+    /// as a server process was sent it.
     pub fn ask_and_hear(
         &self,
         asked: ServerRequest,
         progress: Option<ProgressSender>,
         asides: Option<mpsc::Sender<SideMessage>>,
         news: Option<TaskNews>,
+        sent: Option<SentSender>,
     ) -> impl Future<Output = ServerAnswer> + Send + use<> {
         let backend = self.at(asked.server);
         let core = Arc::clone(&self.core);
@@ -187,7 +189,7 @@ impl Servers {
             });
             let tool = asked.tool.clone().filter(|_| backend.is_gateway());
             let method = asked.method;
-            let mut answered = dispatch(&backend, &core, asked, progress, asides, news).await;
+            let mut answered = dispatch(&backend, &core, asked, (progress, sent), asides, news).await;
             answered.outcome = backend.told_of_owner(tool.as_deref(), answered.outcome);
             give_public_uris((&core, session_servers.as_deref()), &backend, method, &mut answered);
             core.busy_poll.message_arrived();

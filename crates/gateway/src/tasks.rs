@@ -422,12 +422,10 @@ impl TaskPoller {
         });
         let manner = CallOptions {
             timeout: Some(deadline.remaining()),
-            since: None,
-            progress: None,
             asides,
             session: self.session,
-            headers: Vec::new(),
             signed: self.signed.clone(),
+            ..CallOptions::default()
         };
         client.ask(method, signed.as_deref().unwrap_or(params), &manner).await
     }

@@ -35,7 +35,7 @@ use super::{
 };
 use unhang_background::{
     CallOrigin, CallsEnd, EngineService, Promotable, Promoted, PromotedCalls, RunningCall, ToolOfCaller,
-    WhoIsAsked, call_holder::KeptCall, joined,
+    WhoIsAsked, joined,
 };
 use unhang_core::{limits::Limits, queue::Class};
 use unhang_front::{LocalJobServer, PromotionReply};
@@ -44,6 +44,7 @@ use unhang_tools::{
     job_report::ToolNames,
     service::{Caller, JobService, JobServiceError},
 };
+use unhang_upstream::keeping::KeptCall;
 
 /// Opens the data folder of the jobs. It may wait for the disk.
 pub type OpenJobs = Box<dyn FnOnce() -> EngineService + Send>;
@@ -440,7 +441,9 @@ impl JobBridge {
 impl Adopted {
     /// Returns what a call holder has to know about the call, whose request has this progress token.
     pub(super) fn kept_call(&self, token: Option<Id>) -> KeptCall {
-        KeptCall { job: self.promoted.id(), id: self.call.clone(), token, who: self.who.clone() }
+        // All calls are of the one client of the guard.
+        let client = Some(0);
+        KeptCall { job: self.promoted.id(), id: self.call.clone(), token, who: self.who.clone(), client }
     }
 
     /// Returns the job's id.

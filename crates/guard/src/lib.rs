@@ -36,7 +36,6 @@ mod questions;
 mod relays;
 mod run;
 mod server_breaker;
-mod server_keeping;
 mod session_phase;
 mod stray_answers;
 mod supervision;

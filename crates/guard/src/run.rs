@@ -30,7 +30,6 @@ use super::{
     effects::WrapAction,
     job_bridge::{self, Adopted, JobBridge, OpenJobs},
     process_effects::ProcessEffects,
-    server_keeping::ServerKeeping,
     wrap_session::WrapSession,
 };
 use unhang_background::CallsEnd;
@@ -42,7 +41,10 @@ use unhang_core::{
     shell::{FromClient, ReadOutcome, Stop, is_passing, set},
     units::in_words,
 };
-use unhang_upstream::process::{ProcessEvent, ServerProcess, awaited};
+use unhang_upstream::{
+    keeping::ServerKeeping,
+    process::{ProcessEvent, ServerProcess, awaited},
+};
 
 /// The parts that a guard needs.
 pub struct GuardSpec {
@@ -138,6 +140,8 @@ struct GuardLoop {
     /// When the process has to be gone, once something has ended the session.
     ends_by: Option<Deadline>,
     keeping: ServerKeeping,
+    /// The command of a call holder, without its plan.
+    call_holder: Option<HolderCommand>,
     /// The jobs that the lifeline has not confirmed, so their clients were not told.
     unkept: Vec<Adopted>,
     /// The jobs whose calls the server had not got when their clients were told.
@@ -165,7 +169,8 @@ impl GuardLoop {
             ending: false,
             jobs_end: CallsEnd::ClientGone,
             ends_by: None,
-            keeping: ServerKeeping::new(spec.call_holder),
+            keeping: ServerKeeping::default(),
+            call_holder: spec.call_holder,
             unkept: Vec::new(),
             unsent: Vec::new(),
             departed: Vec::new(),

@@ -18,9 +18,12 @@
 pub mod client;
 pub mod handshake;
 pub mod http;
+pub mod keeping;
+pub mod kept_request;
 pub(crate) mod listener;
 pub mod process;
 pub mod question;
+mod request_keeping;
 pub mod request_table;
 mod resumed_request;
 pub(crate) mod stdio;
@@ -37,6 +40,7 @@ use unhang_bridge::params::Signature;
 use unhang_proc::deadline::Deadline;
 
 use self::handshake::ServerInfo;
+use self::kept_request::{KeepCommand, SentSender};
 use self::question::{OfSession, SideMessageSender};
 use unhang_core::error::{Error, Failure};
 
@@ -83,12 +87,16 @@ pub(crate) struct ActorRequest {
     pub(crate) signed: RequestSignature,
     /// The headers that repeat parts of the request for a server over HTTP: names and values (2026-07-28).
     pub(crate) mirrored: Vec<(String, String)>,
+    /// Receives the request once a process of the server has been sent it, so that it can be kept.
+    pub(crate) sent: Option<SentSender>,
 }
 
 /// A command to an actor.
 #[derive(Debug)]
 pub(crate) enum ActorCommand {
     Request(Box<ActorRequest>, oneshot::Sender<RequestOutcome>),
+    /// Has the server go on for a request when this process has ended.
+    Keep(Box<KeepCommand>),
     /// Ends the server now.
     Stop,
 }
@@ -123,6 +131,8 @@ pub(crate) struct UpstreamHandle {
 #[derive(Debug)]
 pub(crate) struct Mailbox {
     pub(crate) commands: mpsc::Receiver<ActorCommand>,
+    /// The other end of the commands, which keeps no server running.
+    pub(crate) own_commands: mpsc::WeakSender<ActorCommand>,
     pub(crate) withdrawn: Arc<Notify>,
     /// Rung when the roots of the client have changed.
     pub(crate) roots: Arc<Notify>,
@@ -134,8 +144,9 @@ pub(crate) fn link() -> (UpstreamHandle, Mailbox) {
     let (commands, received) = mpsc::channel(COMMANDS);
     let (state, seen) = watch::channel(UpstreamStatus { phase: ServerPhase::Starting, has_gone: false });
     let (withdrawn, roots) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let own_commands = commands.downgrade();
     let link = UpstreamHandle { commands, withdrawn: withdrawn.clone(), roots: roots.clone(), state: seen };
-    (link, Mailbox { commands: received, withdrawn, roots, state })
+    (link, Mailbox { commands: received, own_commands, withdrawn, roots, state })
 }
 
 /// Tells the actor when nobody waits for the answer any more.

@@ -29,6 +29,18 @@ impl SessionKey {
         Self(STATE.hash_one(caller))
     }
 
+    /// Returns the key with this number, which another process has drawn.
+    #[must_use]
+    pub fn of_number(number: u64) -> Self {
+        Self(number)
+    }
+
+    /// Returns the number of the key, for another process.
+    #[must_use]
+    pub fn number(self) -> u64 {
+        self.0
+    }
+
     /// Returns the bytes of the key, for a digest.
     pub fn bytes(self) -> [u8; 8] {
         self.0.to_le_bytes()

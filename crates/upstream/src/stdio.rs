@@ -13,12 +13,13 @@ use unhang_proc::{
     server::{ErrorPipe, Exit, Server, ServerEvent, ServerSpec},
     spawn::Environment,
 };
-use unhang_wire::{Lines, compose};
+use unhang_wire::{Id, Lines, compose};
 
 use super::{
     Mailbox,
     handshake::ServerInfo,
     process::{ProcessEvent, ServerProcess, awaited},
+    request_keeping::RequestKeeping,
     resumed_request::ResumedRequest,
     upstream_session::{Outgoing, RequestOrigin, UpstreamConfig, UpstreamEvent, UpstreamSession},
 };
@@ -55,6 +56,7 @@ pub(crate) async fn resume(
     actor.upstream_session.resume(info, requests);
     actor.live().await;
 }
+
 struct StdioActor {
     upstream_session: UpstreamSession,
     /// The way to start the server; `None` if another process has started it.
@@ -77,6 +79,8 @@ struct StdioActor {
     starts_another: bool,
     /// The time by which the server has to have gone, once its end has begun.
     ends_by: Option<Instant>,
+    /// The requests that are jobs, for which the server goes on when this process has ended.
+    keeping: RequestKeeping,
 }
 
 impl StdioActor {
@@ -96,6 +100,7 @@ impl StdioActor {
             had_read: None,
             starts_another: false,
             ends_by: None,
+            keeping: RequestKeeping::default(),
             server,
             tail,
         }
@@ -115,6 +120,12 @@ impl StdioActor {
                 },
             }
             self.send();
+            self.keeping.tend(
+                &mut self.upstream_session,
+                self.process.as_mut(),
+                &mut self.to_server,
+                self.lines.held(),
+            );
             if self.turn.is_over() {
                 yield_now().await;
             }
@@ -172,6 +183,11 @@ impl StdioActor {
                 Outgoing::Over(_) => {}
             }
         }
+        if let Some(in_flight) = self.upstream_session.in_flight_at_stop.take()
+            && self.keeping.has_jobs(self.process.as_ref())
+        {
+            return self.leave_server(&in_flight);
+        }
         if self.upstream_session.is_ending && self.ends_by.is_none() {
             self.ends_by = Some(Instant::now() + self.upstream_session.limits.stop_limit() + STOP_SLACK);
             self.begin_stop();
@@ -206,9 +222,29 @@ impl StdioActor {
         self.to_server.push(class, line, input.filter(|_| full), None);
     }
 
+    /// Starts the stop. If jobs wait for the server, its last words stay in the journal until they have ended.
     fn begin_stop(&mut self) {
-        if let Some(process) = &mut self.process {
-            process.server.begin_stop();
+        let has_jobs = self.keeping.has_jobs(self.process.as_ref());
+        match &mut self.process {
+            Some(process) if has_jobs => process.server.begin_stop_kept(),
+            Some(process) => process.server.begin_stop(),
+            None => {}
+        }
+    }
+
+    /// Leaves the server to the call holder, which the lifeline starts. The server hears that nobody waits for those of the requests
+    /// `in_flight` that are no jobs.
+    fn leave_server(&mut self, in_flight: &[Id]) {
+        let name = &self.upstream_session.name;
+        tracing::info!("unhang leaves `{name}` to a call holder, which goes on with its jobs");
+        self.keeping.leave();
+        for id in in_flight {
+            if !self.keeping.has(id) {
+                self.say(Class::Kept, &compose::cancelled(id, "the caller waits no more"));
+            }
+        }
+        if let Some(mut process) = self.process.take() {
+            process.write_from(&mut self.to_server);
         }
     }
 
@@ -296,8 +332,12 @@ impl StdioActor {
                 self.turn.took(count);
                 self.upstream_session.alive();
                 self.health.life(self.upstream_session.now());
+                self.keeping.read(count);
+                let mut held = self.lines.held().len();
                 while let Some(line) = self.lines.next_line() {
                     self.upstream_session.line(line);
+                    self.keeping.note_line(&self.upstream_session, held);
+                    held = self.lines.held().len();
                 }
                 self.note_processed(count);
                 true
@@ -312,7 +352,7 @@ impl StdioActor {
 
     /// Tells the journal of a server that was taken over that nobody reads these bytes again: this process has no successor.
     fn note_processed(&mut self, count: usize) {
-        let Some(process) = &mut self.process else { return };
+        let Some(process) = self.process.as_mut().filter(|_| self.server.is_none()) else { return };
         if let Err(error) = process.server.output.processed(count as u64) {
             tracing::warn!("the journal of `{}` cannot be marked: {error}", self.upstream_session.name);
         }
@@ -364,13 +404,15 @@ impl StdioActor {
                 self.last_words().await;
                 self.exited(&exit);
             }
-            // This actor calls no `Server::keep`, so the lifeline sends neither.
-            ServerEvent::Kept | ServerEvent::NotKept(_) => {}
+            ServerEvent::Kept => self.keeping.confirmed(self.process.as_mut()),
+            ServerEvent::NotKept(error) => self.keeping.refused(self.process.as_mut(), &error.to_string()),
             ServerEvent::Gone(swept) => {
                 if swept.leaked > 0 {
                     tracing::warn!("`{name}` left {} processes behind; unhang ended them", swept.leaked);
                 }
-                self.process = None;
+                if let Some(process) = self.process.take() {
+                    self.keeping.ended(process.server);
+                }
                 if std::mem::take(&mut self.starts_another) && !self.upstream_session.is_ending {
                     self.start_another();
                 }

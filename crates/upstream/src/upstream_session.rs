@@ -34,6 +34,7 @@ use super::{
     ActorCommand, ActorRequest, LISTEN, Mailbox, ProgressSender, RequestOutcome, RequestSignature,
     ServerPhase,
     handshake::{Handshake, HandshakeRequest, Introduction, ServerInfo},
+    kept_request::{KeepCommand, SentRequest},
     listener::ServerListener,
     question::{ELICITATION_COMPLETE, OfSession, SideMessage, SideMessageSender, TASK_BEGUN},
     request_table::{PendingRequest, RequestTable, TableEvent},
@@ -108,6 +109,10 @@ pub(crate) struct UpstreamSession {
     out: Outbox,
     /// The end has begun: nothing is asked any more.
     pub(crate) is_ending: bool,
+    /// The requests that were in flight when the owner of the last handle ended the session, or nobody had one; `None` before.
+    pub(crate) in_flight_at_stop: Option<Vec<Id>>,
+    /// The orders to keep requests that the actor has not taken yet.
+    pub(crate) keep_commands: Vec<KeepCommand>,
     /// The server is reached over HTTP, so it has no stderr to show.
     pub(crate) is_remote: bool,
     /// The last error with which the server has answered a caller, until the actor takes it.
@@ -132,6 +137,8 @@ impl UpstreamSession {
             questions: UpstreamQuestions::new(&name, &limits, listener.clone()),
             out: Outbox::default(),
             is_ending: false,
+            in_flight_at_stop: None,
+            keep_commands: Vec::new(),
             is_remote: false,
             refused: None,
             has_answered: false,
@@ -271,6 +278,19 @@ impl UpstreamSession {
         self.request_table.whose(id).is_some()
     }
 
+    /// Returns the session that waits for the answer to this request, if there is one.
+    pub(crate) fn session_of(&self, id: &Id) -> Option<OfSession> {
+        match self.request_table.whose(id) {
+            Some(RequestOrigin::Caller { session, .. }) => *session,
+            _ => None,
+        }
+    }
+
+    /// Returns the ids of the server's questions that wait for an answer.
+    pub(crate) fn open_questions(&self) -> impl Iterator<Item = &Id> {
+        self.questions.ids()
+    }
+
     /// Returns the request of the handshake that has this id; `None` if it is another request, or over.
     pub(crate) fn of_handshake(&self, id: &Id) -> Option<HandshakeRequest> {
         match self.request_table.whose(id) {
@@ -325,6 +345,9 @@ impl UpstreamSession {
         loop {
             match next {
                 Some(ActorCommand::Request(request, reply)) => self.request(*request, reply, waiting),
+                // Over HTTP nothing can be kept, and dropping the order says so.
+                Some(ActorCommand::Keep(command)) if self.is_remote => drop(command),
+                Some(ActorCommand::Keep(command)) => self.keep_commands.push(*command),
                 Some(ActorCommand::Stop) | None => self.stop(),
             }
             // More commands may be there; their messages leave together.
@@ -337,6 +360,8 @@ impl UpstreamSession {
 
     fn stop(&mut self) {
         tracing::debug!("stopping `{}`", self.name);
+        let is_caller = |whose: &RequestOrigin| matches!(whose, RequestOrigin::Caller { .. });
+        self.in_flight_at_stop = Some(self.request_table.ids(is_caller));
         let happened = format!("the connection to `{}` was closed", self.name);
         let failure =
             self.failure(FaultKind::ShuttingDown, happened, "send requests before the connection is closed");
@@ -344,8 +369,18 @@ impl UpstreamSession {
     }
 
     fn request(&mut self, request: ActorRequest, reply: oneshot::Sender<RequestOutcome>, waiting: usize) {
-        let ActorRequest { method, mut params, since, limit, progress, asides, session, signed, mirrored } =
-            request;
+        let ActorRequest {
+            method,
+            mut params,
+            since,
+            limit,
+            progress,
+            asides,
+            session,
+            signed,
+            mirrored,
+            sent,
+        } = request;
         if let Some(happened) = self.overload(waiting + self.out.unsent()) {
             let failure =
                 self.failure(FaultKind::Overloaded, happened, "ask again when it has answered some of them");
@@ -374,6 +409,9 @@ impl UpstreamSession {
         } else {
             let limit = in_words(limit);
             tracing::debug!("waiting for `{}` to answer `{method}`, for at most {limit}", self.name);
+        }
+        if let Some(sent) = sent.filter(|_| !self.is_remote) {
+            sent.send_replace(Some(SentRequest::new(id.clone(), &self.mailbox)));
         }
         let line = compose::request(&id, &method, &params);
         self.out.request(id, method, line, mirrored);

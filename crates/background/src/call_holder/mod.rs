@@ -1,7 +1,7 @@
 //! The call holder: the process that goes on with the calls of a server whose guard has ended.
 //!
 //! ```text
-//! guard ── HolderPlan::words ──► lifeline (unhang_proc: keeps pipes, journals and this command)
+//! owner ── HolderPlan::words ──► lifeline (unhang_proc: keeps pipes, journals and this command)
 //!   ✝ ──────────────────────────► call_holder::run ─┬ Engine::resume: the jobs, from the data folder
 //!                                                    ├ ResumedServer::resume: the server, from its pipes
 //!                                                    └ PromotedCalls: each job to its end ─► the server's stop ladder ─► exit
@@ -19,8 +19,6 @@
 //! - A job is followed only after this process holds it, so two processes never settle the same job.
 //! - The server is read as soon as this process holds the jobs. Until then, what it says waits in its pipe and in the journal.
 //! - The call holder ends when no job is left, and the server ends with it. If the call holder fails, the lifeline ends the server.
-
-mod plan;
 
 use std::{ffi::OsString, future::pending, io, path::PathBuf, process::ExitCode, sync::Arc, time::Duration};
 
@@ -46,7 +44,6 @@ use unhang_proc::{
     server::{HandOver, ResumeError, Server},
 };
 
-pub use self::plan::{HolderPlan, KeptCall, KeptServer, PLAN_FORMAT};
 use crate::{CallSource, FollowedJob, PendingCall, PromotedCalls, RunningCall};
 use unhang_gateway::ServerAnswer;
 use unhang_upstream::{
@@ -55,7 +52,8 @@ use unhang_upstream::{
         ResumedServer,
     },
     handshake::ServerInfo,
-    question::{ASIDES, OfSession, SessionKey},
+    keeping::{HolderPlan, KeptCall, PlanError},
+    question::{ASIDES, OfSession},
 };
 
 /// The hidden first argument of the process.
@@ -80,20 +78,9 @@ const RESUME_LIMIT: Duration = Duration::from_secs(10);
 /// folder says how the jobs ended.
 #[derive(Debug, thiserror::Error)]
 pub enum CallHolderError {
-    /// Another version of unhang has written the plan.
-    #[error(
-        "its plan has format {given}, and this program reads format {PLAN_FORMAT}: they are different versions of unhang"
-    )]
-    Format {
-        /// The format of the plan.
-        given: String,
-    },
-    /// A word of the plan is missing or makes no sense.
-    #[error("`{word}` of its plan is missing or wrong; only a lifeline starts a call holder")]
-    Plan {
-        /// The word.
-        word: &'static str,
-    },
+    /// The plan cannot be read.
+    #[error(transparent)]
+    Plan(#[from] PlanError),
     /// The plan names a revision of MCP that this version does not know.
     #[error("its plan names a revision of MCP that this version of unhang does not know")]
     Revision,
@@ -127,7 +114,7 @@ pub fn run<L>(
         Err(error) => {
             tracing::error!("the call holder cannot go on with its server: {error}");
             match error {
-                CallHolderError::Format { .. } | CallHolderError::Plan { .. } => ExitCode::from(USAGE),
+                CallHolderError::Plan(_) => ExitCode::from(USAGE),
                 _ => ExitCode::FAILURE,
             }
         }
@@ -171,11 +158,10 @@ async fn follow_all(plan: HolderPlan, hand_over: HandOver, shim: ShimCommand) ->
         }
     }
     drop(lifeline);
-    tracing::info!("goes on with {} jobs of `{}`, whose guard has ended", resumed.len(), server.name);
-    let requests = resumed.iter().map(|(call, _, status)| request_of(call, status));
-    let requests = requests.chain(unwanted.iter().map(unwanted_request)).collect();
-    // All calls are of the one client that the guard had.
-    let session = OfSession { key: SessionKey::drawn(), is_asked_beside: true, is_one_client: true };
+    tracing::info!("goes on with {} jobs of `{}`, whose owner has ended", resumed.len(), server.name);
+    let requests = resumed.iter().map(|(call, _, status)| (request_of(call, status), call.session()));
+    let unwanted = unwanted.iter().map(|call| (unwanted_request(call), call.session()));
+    let requests = requests.chain(unwanted).collect();
     let resumed_server = ResumedServer {
         name: server.name.clone(),
         limits: server.limits(),
@@ -183,7 +169,6 @@ async fn follow_all(plan: HolderPlan, hand_over: HandOver, shim: ShimCommand) ->
         process,
         stderr,
         info: ServerInfo::read(revision, RawValue::NULL),
-        session: Some(session),
     };
     let (client, mut answers) = resumed_server.resume(requests);
     // The server is told that nobody waits for these.
@@ -191,7 +176,7 @@ async fn follow_all(plan: HolderPlan, hand_over: HandOver, shim: ShimCommand) ->
     let era = if revision.is_stateless() { Era::Modern } else { Era::Legacy };
     let promoted_calls = PromotedCalls::new(engine.clone());
     for ((call, held, status), answer) in resumed.into_iter().zip(answers) {
-        let source = ResumedSource { client: client.clone(), era, session };
+        let source = ResumedSource { client: client.clone(), era, session: call.session() };
         let params = params_of(&engine, &status).await;
         let running_call = RunningCall { params, way: source.pending(answer), source: Box::new(source) };
         let is_repeatable = status.record.call.is_some_and(|call| call.is_repeatable);
@@ -306,7 +291,7 @@ async fn params_of(engine: &Engine, status: &JobStatus) -> Arc<str> {
 struct ResumedSource {
     client: Client,
     era: Era,
-    session: OfSession,
+    session: Option<OfSession>,
 }
 
 impl ResumedSource {
@@ -331,7 +316,7 @@ impl CallSource for ResumedSource {
             timeout: Some(client.limits().job_timeout),
             progress: Some(progress),
             asides: Some(asides),
-            session: Some(self.session),
+            session: self.session,
             signed: RequestSignature::ByUs,
             ..CallOptions::default()
         };

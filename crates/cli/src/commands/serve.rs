@@ -61,6 +61,7 @@ use crate::{
     data_folder,
     diagnostics::{Diagnostics, KeptLog, LOG_HINT},
     job_environment::{all_variables, inherited},
+    own_program::call_holder_command,
     signals::signals_and_hangups,
 };
 
@@ -393,6 +394,11 @@ fn prepare(serve: &Serve, diagnostics: &Diagnostics) -> Result<PreparedServe, Se
         .with_all(all_variables().collect())
         .sharing_state(state.shared)
         .telling_at_first_job(diagnostics.notices(), ties_in_words);
+    let service = match cfg!(target_os = "linux") {
+        true => service.with_call_holder(call_holder_command()),
+        // Elsewhere a lifeline cannot keep a server, and jobs of calls end with this process.
+        false => service,
+    };
     let service = Arc::new(service);
     let table = Table::new(tools, &serve.tool_mode, Arc::clone(&service) as _, job_tools)?;
     Ok(PreparedServe {

@@ -100,6 +100,7 @@ mod serve;
 mod server_error_codes;
 mod slow_calls;
 mod slow_endings;
+mod slow_gateway_outlives;
 mod slow_guarded;
 mod slow_outlives;
 mod slow_restarts;

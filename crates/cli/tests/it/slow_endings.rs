@@ -1,6 +1,6 @@
 //! Calls that have become jobs, and whoever goes while they run: the client, the server, unhang, or their time (issue 7).
 
-use std::{fs, time::Duration};
+use std::{fs, process::Command, time::Duration};
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::{
     callers::{Calls, both, handed_over, lasting, slow_server},
     gateway::gateway,
-    harness::{PATIENCE, Sandbox, Web, is_alive, run_to_end, signal, timed, wait_until},
+    harness::{Client, PATIENCE, Sandbox, Web, is_alive, run_to_end, signal, timed, wait_until},
 };
 
 /// A job that a person starts beside the calls.
@@ -43,6 +43,20 @@ fn failed(told: &Value, reason: &str, advice: &str) {
 const LOOK: &str = "check before you repeat it";
 const SAFE: &str = "safe to repeat";
 
+/// A gateway that cannot leave its servers to a call holder, because files may not be as long as what a server may say meanwhile.
+fn limited(sandbox: &Sandbox, flags: &str) -> Command {
+    // The unit of `ulimit -f` is 512 or 1024 bytes.
+    sandbox.shell(&format!("ulimit -f 100000; exec unhang -v serve {flags}"))
+}
+
+/// A window on such a gateway.
+fn limited_window(sandbox: &Sandbox, servers: &[String]) -> Client {
+    fs::write(sandbox.path().join("unhang.toml"), servers.concat()).expect("a file");
+    let mut client = Client::start(limited(sandbox, ""));
+    client.initialize();
+    client
+}
+
 /// A call of `sleep`, which its server says may be made twice.
 #[track_caller]
 fn repeatable(client: &mut impl Calls) -> Value {
@@ -53,7 +67,7 @@ fn repeatable(client: &mut impl Calls) -> Value {
 #[test]
 fn a_client_that_leaves_its_window_ends_its_jobs_with_the_reason() {
     let sandbox = Sandbox::with_jobs();
-    let mut client = gateway(&sandbox, &[slow_server(""), COMMAND.to_owned()]);
+    let mut client = limited_window(&sandbox, &[slow_server(""), COMMAND.to_owned()]);
     let [job, safe] = [client.becomes_a_job(lasting(60.0, "x")), repeatable(&mut client)];
     let command = client.result("work", json!({}))["structuredContent"]["job_id"].clone();
     let ((), took) = timed(|| client.finish());
@@ -86,7 +100,7 @@ fn a_call_in_flight_when_the_client_ends_its_stdin_is_answered_as_a_call() {
 #[test]
 fn a_signal_to_a_window_ends_its_jobs_with_the_reason() {
     let sandbox = Sandbox::with_jobs();
-    let mut client = gateway(&sandbox, &[slow_server("")]);
+    let mut client = limited_window(&sandbox, &[slow_server("")]);
     let job = client.becomes_a_job(lasting(60.0, "x"));
     client.signal(Signal::TERM);
     assert_eq!(client.exit_code_within(Duration::from_secs(10)), 143, "{}", client.stderr());
@@ -98,7 +112,7 @@ fn a_signal_to_a_window_ends_its_jobs_with_the_reason() {
 fn a_signal_ends_the_jobs_with_the_reason() {
     let sandbox = Sandbox::with_jobs();
     fs::write(sandbox.path().join("unhang.toml"), slow_server("")).expect("a file");
-    let (mut process, web) = Web::start(&sandbox);
+    let (mut process, web) = Web::start_as(limited(&sandbox, "--http 127.0.0.1:0"));
     let mut session = crate::callers::Session::begin(&web, "one");
     let job = session.becomes_a_job(lasting(60.0, "x"));
     process.signal(Signal::TERM);
@@ -111,7 +125,7 @@ fn a_signal_ends_the_jobs_with_the_reason() {
 fn what_was_a_job_when_unhang_was_killed_has_failed_and_a_command_has_not() {
     let sandbox = Sandbox::with_jobs();
     let servers = [slow_server(""), COMMAND.to_owned()];
-    let mut client = gateway(&sandbox, &servers);
+    let mut client = limited_window(&sandbox, &servers);
     let [job, safe] = [client.becomes_a_job(lasting(60.0, "x")), repeatable(&mut client)];
     let command = client.result("work", json!({}))["structuredContent"]["job_id"].clone();
     wait_until("the command runs", PATIENCE, || listed(&sandbox, &command)["status"] == "running");
@@ -128,14 +142,16 @@ fn what_was_a_job_when_unhang_was_killed_has_failed_and_a_command_has_not() {
         serde_json::from_str::<Value>(&stdout).expect("JSON")
     };
     failed(&show(&job), "unhang_ended", LOOK);
-    let mut client = gateway(&sandbox, &servers);
+    let mut client = limited_window(&sandbox, &servers);
     let told = client.at_its_end(&safe);
     failed(&told, "unhang_ended", SAFE);
     assert_eq!(listed(&sandbox, &command)["status"], "running", "it is not touched");
     fs::write(sandbox.path().join("go"), "").expect("a file");
     assert_eq!(client.at_its_end(&command)["status"], "completed");
     // And it can be called again.
-    assert_ne!(client.becomes_a_job(lasting(60.0, "x")), job);
+    let again = client.becomes_a_job(lasting(60.0, "x"));
+    assert_ne!(again, job);
+    client.result("terminate_job", json!({ "job_id": again }));
     client.finish();
     sandbox.assert_nothing_left();
 }
@@ -167,7 +183,7 @@ fn a_server_that_is_killed_leaves_its_last_words_in_the_job() {
         assert_ne!(again, job);
         assert_ne!(client.of_server()["pid"], pid);
         wait_until("it is gone", PATIENCE, || !is_alive(pid));
-        // Behind a guard it would go on without its client.
+        // It would go on without its client.
         client.result("terminate_job", json!({ "job_id": again }));
         client.finish();
     });
@@ -189,6 +205,7 @@ fn a_job_that_takes_too_long_ends_and_its_server_is_told() {
     assert_eq!(results["structuredContent"]["error"]["code"], -31001, "{results}");
     // One tool may take longer.
     assert_eq!(listed(&sandbox, &other)["status"], "running");
+    client.result("terminate_job", json!({ "job_id": other }));
     client.finish();
     sandbox.assert_nothing_left();
 }

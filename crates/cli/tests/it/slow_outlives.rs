@@ -28,16 +28,16 @@ use crate::{
 };
 
 /// The name of a call holder in the table of processes.
-const HOLDER: &str = "mcp-call-holder";
+pub(crate) const HOLDER: &str = "mcp-call-holder";
 
 /// The size of an answer that fits into no pipe.
-const LARGE: usize = 8 << 20;
+pub(crate) const LARGE: usize = 8 << 20;
 
-/// A guard with a server that waits for `go`.
-struct Scene {
-    client: StdioCaller,
-    lifeline: i32,
-    sandbox: Sandbox,
+/// A guard or a gateway with a server that waits for `go`.
+pub(crate) struct Scene {
+    pub(crate) client: StdioCaller,
+    pub(crate) lifeline: i32,
+    pub(crate) sandbox: Sandbox,
 }
 
 /// The command of a guard with a recorder in front of the server.
@@ -50,12 +50,12 @@ fn guard_of(sandbox: &Sandbox, server: &[&str]) -> Command {
 }
 
 /// The recorder and the server, as words of a command.
-fn recorded() -> [&'static str; 7] {
+pub(crate) fn recorded() -> [&'static str; 7] {
     [lab_program(), "zoo", "tee", "asked", "said", "--", lab_program()]
 }
 
 /// A call that waits for `go` half way.
-fn until_go(label: &str, size: usize) -> Value {
+pub(crate) fn until_go(label: &str, size: usize) -> Value {
     json!({ "seconds": 0.2, "until": "go", "label": label, "size": size, "progress": true, "log": true })
 }
 
@@ -67,7 +67,10 @@ impl Scene {
     }
 
     fn of(sandbox: Sandbox, client: Client) -> Scene {
-        let mut client = StdioCaller { client, is_guarded: true };
+        Scene::of_caller(sandbox, StdioCaller { client, is_guarded: true })
+    }
+
+    pub(crate) fn of_caller(sandbox: Sandbox, mut client: StdioCaller) -> Scene {
         client.initialize();
         client.ask("logging/setLevel", json!({ "level": "info" }));
         Scene { lifeline: lifeline(&client), client, sandbox }
@@ -75,41 +78,43 @@ impl Scene {
 
     /// A job whose call waits for `go`.
     #[track_caller]
-    fn job(&mut self, arguments: Value) -> Value {
-        let params = json!({ "name": "slow", "arguments": arguments, "_meta": { "progressToken": arguments["label"] } });
+    pub(crate) fn job(&mut self, arguments: Value) -> Value {
+        let tool = self.client.named("srv__slow");
+        let params =
+            json!({ "name": tool, "arguments": arguments, "_meta": { "progressToken": arguments["label"] } });
         handed_over(&self.client.ask("tools/call", params)["result"])
     }
 
     /// Lets the calls of the server go on.
-    fn go(&self) {
+    pub(crate) fn go(&self) {
         fs::write(self.sandbox.path().join("go"), "").expect("a file");
     }
 
     /// Kills the guard.
     #[track_caller]
-    fn kill_guard(&mut self) {
+    pub(crate) fn kill_guard(&mut self) {
         self.client.signal(Signal::KILL);
         self.client.exit_code();
     }
 
     /// Kills the guard, and waits until the call holder goes on with the jobs.
     #[track_caller]
-    fn kill(&mut self) -> i32 {
+    pub(crate) fn kill(&mut self) -> i32 {
         self.kill_guard();
         let holder = self.holder();
-        wait_until("it goes on", PATIENCE, || self.sandbox.log().contains("whose guard has ended"));
+        wait_until("it goes on", PATIENCE, || self.sandbox.log().contains("whose owner has ended"));
         holder
     }
 
     /// The processes of this test with this name.
-    fn named(&self, name: &str) -> Vec<i32> {
+    pub(crate) fn named(&self, name: &str) -> Vec<i32> {
         let all = self.sandbox.survivors().into_iter().map(|(pid, _)| pid);
         all.filter(|pid| entry(*pid).is_some_and(|entry| entry.name == name && !entry.is_zombie)).collect()
     }
 
     /// The only call holder, once it is there.
     #[track_caller]
-    fn holder(&self) -> i32 {
+    pub(crate) fn holder(&self) -> i32 {
         let mut all = Vec::new();
         wait_until("a call holder", PATIENCE, || {
             all = self.named(HOLDER);
@@ -120,14 +125,14 @@ impl Scene {
     }
 
     /// How many lines the server was sent that have all these words.
-    fn asked(&self, words: &[&str]) -> usize {
+    pub(crate) fn asked(&self, words: &[&str]) -> usize {
         let asked = fs::read_to_string(self.sandbox.path().join("asked")).unwrap_or_default();
         asked.lines().filter(|line| words.iter().all(|word| line.contains(word))).count()
     }
 
     /// What `unhang job` says, as JSON.
     #[track_caller]
-    fn unhang_job(&self, words: &[&str]) -> Value {
+    pub(crate) fn unhang_job(&self, words: &[&str]) -> Value {
         let mut command = self.sandbox.unhang();
         command.arg("job").args(words).args(["--output", "json"]);
         let (code, stdout, stderr) = run_to_end(command);
@@ -136,13 +141,13 @@ impl Scene {
     }
 
     #[track_caller]
-    fn shown(&self, job: &Value) -> Value {
+    pub(crate) fn shown(&self, job: &Value) -> Value {
         self.unhang_job(&["show", job.as_str().expect("an id")])
     }
 
     /// Waits until a job has ended, and returns what `unhang job show` prints of it.
     #[track_caller]
-    fn ended(&self, job: &Value) -> Value {
+    pub(crate) fn ended(&self, job: &Value) -> Value {
         let mut shown = Value::Null;
         wait_until("the end of a job", PATIENCE, || {
             shown = self.shown(job);
@@ -153,7 +158,7 @@ impl Scene {
 
     /// Demands that the job has failed for this reason, and that nothing is left.
     #[track_caller]
-    fn failed(self, job: &Value, reason: &str, words: &str) {
+    pub(crate) fn failed(self, job: &Value, reason: &str, words: &str) {
         let ended = self.ended(job);
         assert_eq!((&ended["status"], &ended["reason"]), (&json!("failed"), &json!(reason)), "{ended}");
         assert!(ended["detail"].as_str().is_some_and(|detail| detail.contains(words)), "{ended}");
@@ -163,13 +168,13 @@ impl Scene {
     /// Demands that the job has the whole answer, seen by a command and by the next session, that the tool ran once, and that nothing is
     /// left.
     #[track_caller]
-    fn completed(&self, job: &Value, label: &str, size: usize) {
+    pub(crate) fn completed(&self, job: &Value, label: &str, size: usize) {
         let ended = self.ended(job);
         assert_eq!(ended["status"], "completed", "{ended}; {:.3000}", self.sandbox.log());
         let result = self.unhang_job(&["result", job.as_str().expect("an id")]).to_string();
         assert!(result.contains(&text(size)), "{result:.1000}");
         assert_eq!(self.asked(&["\"tools/call\"", &format!("\"label\":\"{label}\"")]), 1);
-        let mut next = StdioCaller::new(&self.sandbox, true, &[]);
+        let mut next = StdioCaller::new(&self.sandbox, self.client.is_guarded, &[]);
         next.initialize();
         // A session reads a large answer in hundreds of parts, which is tested elsewhere.
         if size < LARGE {
@@ -401,7 +406,7 @@ fn a_server_whose_jobs_have_ended_ends_with_its_guard_again() {
         end(&mut scene.client);
         scene.client.exit_code_within(Duration::from_secs(10));
         scene.sandbox.assert_nothing_left();
-        assert!(!scene.sandbox.log().contains("whose guard has ended"), "no call holder ran");
+        assert!(!scene.sandbox.log().contains("whose owner has ended"), "no call holder ran");
         assert_eq!(scene.shown(&job)["status"], "completed");
     }
 }

@@ -107,8 +107,8 @@ fn a_call_becomes_a_job_when_it_would_without_a_heartbeat_and_then_there_is_none
     assert_eq!(progress(&mut front).len(), 4);
     assert!(front.actions().is_empty());
     front.wait(seconds(1));
-    let SessionAction::Promote { key, elapsed, .. } = front.actions().remove(0) else { panic!("it is time") };
-    assert_eq!(elapsed, seconds(45));
+    let SessionAction::Promote { key, order } = front.actions().remove(0) else { panic!("it is time") };
+    assert_eq!(order.elapsed, seconds(45));
     // Until the job is there it is a call.
     front.wait(seconds(5));
     assert_eq!(progress(&mut front).len(), 1);

@@ -68,7 +68,7 @@ pub(super) fn with_jobs() -> TestSession {
 #[track_caller]
 fn promote(front: &mut TestSession) -> CallKey {
     match &front.actions()[..] {
-        [SessionAction::Promote { key, name, .. }] if name == "srv__now" => *key,
+        [SessionAction::Promote { key, order }] if order.name == "srv__now" => *key,
         other => panic!("{other:?}"),
     }
 }

@@ -6,22 +6,17 @@
 //!   has no keeper until the server has the call.
 //! - A server with jobs is left, and not stopped, when the session ends.
 
-use std::path::PathBuf;
-
-use unhang_background::{
-    PromotedCalls,
-    call_holder::{KeptCall, KeptServer},
-};
+use unhang_background::PromotedCalls;
 use unhang_core::units::in_words;
 use unhang_proc::server::{Server, SweptTree};
 use unhang_tools::service::JobServiceError;
+use unhang_upstream::keeping::{KEEP_LIMIT, KeptCall, KeptServer, NeededLine, PlanFacts, ServerKeeping};
 use unhang_wire::Id;
 
 use super::{
     super::{
         job_bridge::{Adopted, BridgeEvent},
         relays::RepeatedRequest,
-        server_keeping::{KEEP_LIMIT, NeededLine, PlanFacts},
         session_phase::WrapPhase,
     },
     GuardLoop,
@@ -30,7 +25,7 @@ use super::{
 /// A job whose client was told of it while its call waited for the server.
 pub(super) struct UnsentJob {
     call: KeptCall,
-    data_folder: PathBuf,
+    facts: PlanFacts,
     calls: PromotedCalls,
     /// Whether the lifeline was asked to keep the server for it.
     is_asked: bool,
@@ -46,18 +41,20 @@ pub(super) struct DepartedServer {
 impl GuardLoop {
     /// Has the lifeline keep the server for a job, so that its client can be told of the job.
     pub(super) fn keep(&mut self, adopted: Box<Adopted>) {
-        if !self.keeping.is_possible() {
+        let command = self.call_holder.clone().filter(|_| ServerKeeping::is_possible());
+        let Some(command) = command else {
             self.promote(*adopted);
             return;
-        }
+        };
         let token = self.wrap_session.calls.get(&adopted.call).and_then(|call| call.token.clone());
         let call = adopted.kept_call(token);
-        let facts = PlanFacts { data_folder: adopted.data_folder.clone(), server: self.kept_server() };
+        let (data_folder, server) = (adopted.data_folder.clone(), self.kept_server());
+        let facts = PlanFacts { command, data_folder, server };
         let process = self.effects.process.as_mut().filter(|process| !process.exited);
         let Some(process) = process.filter(|_| !self.wrap_session.is_held_back(&adopted.call)) else {
             let calls = adopted.calls.clone();
             if self.promote(*adopted) {
-                self.unsent.push(UnsentJob { call, data_folder: facts.data_folder, calls, is_asked: false });
+                self.unsent.push(UnsentJob { call, facts, calls, is_asked: false });
             }
             return;
         };
@@ -98,7 +95,7 @@ impl GuardLoop {
             if job.is_asked || !self.wrap_session.calls.get(&job.call.id).is_some_and(|call| call.sent) {
                 continue;
             }
-            let facts = PlanFacts { data_folder: job.data_folder.clone(), server: server.clone() };
+            let facts = PlanFacts { server: server.clone(), ..job.facts.clone() };
             job.is_asked = true;
             if let Err(error) = self.keeping.ask(process, self.server_lines.held(), facts, job.call.clone()) {
                 warn_of_end(job, &error.to_string());

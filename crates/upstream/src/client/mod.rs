@@ -67,6 +67,7 @@ use crate::{
     ActorRequest, Mailbox, UpstreamHandle,
     handshake::{HEADER_MISMATCH, Introduction},
     http,
+    kept_request::SentSender,
     question::{self, OfSession, STATE, SideMessageSender},
     stdio,
     upstream_session::UpstreamConfig,
@@ -142,6 +143,8 @@ pub struct CallOptions {
     pub signed: RequestSignature,
     /// Further headers for a stateless server over HTTP.
     pub headers: Vec<(String, String)>,
+    /// Receives the request once a process of the server has been sent it.
+    pub sent: Option<SentSender>,
 }
 
 impl From<&RequestOptions> for CallOptions {
@@ -343,7 +346,7 @@ impl Client {
     ) -> Result<Box<RawValue>, Error> {
         let deadline = Deadline::after(limit.saturating_sub(since.elapsed()));
         let request = |mut mirrored: Vec<(String, String)>| {
-            let CallOptions { progress, asides, session, signed, headers, .. } = manner.clone();
+            let CallOptions { progress, asides, session, signed, headers, sent, .. } = manner.clone();
             mirrored.extend(headers);
             let (method, params) = (method.into(), params.to_owned());
             self.link.request(ActorRequest {
@@ -356,6 +359,7 @@ impl Client {
                 session,
                 signed,
                 mirrored,
+                sent,
             })
         };
         let Some(mirrors) = self.mirrors.as_ref().filter(|_| session.revision.is_stateless()) else {

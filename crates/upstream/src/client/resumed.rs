@@ -35,8 +35,6 @@ pub struct ResumedServer {
     pub stderr: ErrorPipe,
     /// The server's answer to the handshake of the other process.
     pub info: ServerInfo,
-    /// The session whose requests the server works on; `None` if they are of several.
-    pub session: Option<OfSession>,
 }
 
 /// The answer to a resumed request, and what the server says before it. Dropping it withdraws the request.
@@ -50,14 +48,14 @@ pub struct ResumedAnswer {
 }
 
 impl ResumedServer {
-    /// Goes on with a server from which another process has gone. Returns the answers to these requests, in their order. Must be called in
-    /// a runtime.
-    pub fn resume(self, requests: Vec<ResumedRequest>) -> (Client, Vec<ResumedAnswer>) {
-        let ResumedServer { name, limits, listener, process, stderr, info, session } = self;
+    /// Goes on with a server from which another process has gone. Returns the answers to these requests, in their order. Each request comes
+    /// with its session, if it has one. Must be called in a runtime.
+    pub fn resume(self, requests: Vec<(ResumedRequest, Option<OfSession>)>) -> (Client, Vec<ResumedAnswer>) {
+        let ResumedServer { name, limits, listener, process, stderr, info } = self;
         let (client, config, mailbox) = Client::with_actor(name, limits, listener, None, false);
         let (sent, answers) = requests
             .into_iter()
-            .map(|request| {
+            .map(|(request, session)| {
                 let (reply, received) = oneshot::channel();
                 let (told, progress) = watch::channel(None);
                 let (said, asides) = mpsc::channel(ASIDES);

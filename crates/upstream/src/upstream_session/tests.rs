@@ -87,6 +87,7 @@ fn talking(
             session: None,
             signed: RequestSignature::ByUs,
             mirrored: Vec::new(),
+            sent: None,
         };
         // Nobody looks at the answers.
         let (reply, _) = oneshot::channel();
@@ -191,6 +192,7 @@ fn ask_for(
         session: Some(session.into()),
         signed: RequestSignature::ByUs,
         mirrored: Vec::new(),
+        sent: None,
     };
     upstream_session.command(Some(ActorCommand::Request(Box::new(request), reply)), 0);
     while upstream_session.next_out().is_some() {}

@@ -139,6 +139,11 @@ impl UpstreamQuestions {
         self.open.is_empty()
     }
 
+    /// Returns the ids of the questions that wait for an answer.
+    pub(super) fn ids(&self) -> impl Iterator<Item = &Id> {
+        self.tasks.keys()
+    }
+
     /// Waits for the next answer; `None` if its question was withdrawn, or if the task that answers it has panicked, which the log tells.
     /// Must not be awaited while there are no questions ([`UpstreamQuestions::is_empty`]). Cancel-safe.
     pub(super) async fn next_answer(&mut self) -> Option<AnsweredQuestion> {

@@ -15,16 +15,19 @@
 //!   Beyond a limit the line goes, so that the server can go on.
 //! - Without a job, nothing of this costs anything.
 
+mod plan;
+
 use std::{io, os::fd::AsFd, path::PathBuf, time::Duration};
 
 use tokio::time::Instant;
-use unhang_background::call_holder::{HolderPlan, KeptCall, KeptServer};
-use unhang_jobs::record::Holder;
+use unhang_jobs::{id::JobId, record::Holder};
 use unhang_proc::{
     file_limit::file_limit, identity::Identity, pipe::LONGEST_UNPROCESSED, server::HolderCommand,
 };
-use unhang_upstream::process::ServerProcess;
 use unhang_wire::Id;
+
+pub use self::plan::{HolderPlan, KeptCall, KeptServer, PLAN_FORMAT, PlanError, WhoIsAsked};
+use crate::process::ServerProcess;
 
 /// The bytes of the journal beyond which questions no longer hold lines back. The rest is for answers.
 const MOST_FOR_QUESTIONS: u64 = LONGEST_UNPROCESSED / 2;
@@ -34,11 +37,11 @@ const MOST_FOR_QUESTIONS: u64 = LONGEST_UNPROCESSED / 2;
 const MOST_HELD: u64 = LONGEST_UNPROCESSED / 4 * 3;
 
 /// The time in which a lifeline has to answer a request to keep its server. It answers at once unless it is stopped or the machine is stuck.
-pub(super) const KEEP_LIMIT: Duration = Duration::from_secs(5);
+pub const KEEP_LIMIT: Duration = Duration::from_secs(5);
 
 /// A line of the server that is needed once more if this process ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum NeededLine {
+pub enum NeededLine {
     /// The answer to the call with this id, which is a job or about to become one.
     Answer(Id),
     /// The question with this id.
@@ -94,16 +97,18 @@ struct PlannedCall {
 
 /// The facts that a plan has besides its calls.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct PlanFacts {
+pub struct PlanFacts {
+    /// The command of a call holder, without the plan.
+    pub command: HolderCommand,
+    /// The data folder of the jobs.
     pub data_folder: PathBuf,
+    /// The facts about the server.
     pub server: KeptServer,
 }
 
-/// Keeps the server of a guard. See the module's text.
-#[derive(Debug)]
-pub(super) struct ServerKeeping {
-    /// The command of a call holder, without the plan; `None` if calls end with this process.
-    command: Option<HolderCommand>,
+/// Keeps one server. See the module's text.
+#[derive(Debug, Default)]
+pub struct ServerKeeping {
     phase: KeepingPhase,
     calls: Vec<PlannedCall>,
     /// The facts of the last plan.
@@ -116,25 +121,15 @@ pub(super) struct ServerKeeping {
 }
 
 impl ServerKeeping {
-    pub(super) fn new(command: Option<HolderCommand>) -> Self {
-        Self {
-            command,
-            phase: KeepingPhase::Direct,
-            calls: Vec::new(),
-            facts: None,
-            asked: 0,
-            answer_by: None,
-            places: LinePlaces::default(),
-        }
-    }
-
-    /// Returns whether calls can outlive this process. A low limit for files, which counts for journals too, would cut the server's output.
-    pub(super) fn is_possible(&self) -> bool {
-        self.command.is_some() && file_limit().is_none_or(|limit| limit > LONGEST_UNPROCESSED)
+    /// Returns whether calls can outlive a process here. A low limit for files, which counts for journals too, would cut the server's
+    /// output.
+    #[must_use]
+    pub fn is_possible() -> bool {
+        file_limit().is_none_or(|limit| limit > LONGEST_UNPROCESSED)
     }
 
     /// Returns whether a call of the plan is a job that has not ended, on a server that the lifeline keeps.
-    pub(super) fn has_jobs(&self, process: Option<&ServerProcess>) -> bool {
+    pub fn has_jobs(&self, process: Option<&ServerProcess>) -> bool {
         !self.calls.is_empty() && process.is_some_and(|process| process.server.is_kept())
     }
 
@@ -143,14 +138,14 @@ impl ServerKeeping {
     ///
     /// # Errors
     /// Fails if the system refuses a step. The call is not in the plan then.
-    pub(super) fn ask(
+    pub fn ask(
         &mut self,
         process: &mut ServerProcess,
         held: &[u8],
         facts: PlanFacts,
         call: KeptCall,
     ) -> io::Result<()> {
-        self.begin_journals(process, held)?;
+        self.prepare(process, held)?;
         self.calls.push(PlannedCall { first: call.id.clone(), kept: call });
         self.facts = Some(facts);
         let asked = self.send_plan(process);
@@ -162,11 +157,9 @@ impl ServerKeeping {
 
     /// Gives the lifeline the plan as it is now.
     fn send_plan(&mut self, process: &mut ServerProcess) -> io::Result<()> {
-        let (Some(command), Some(PlanFacts { data_folder, server })) = (&self.command, self.facts.clone())
-        else {
-            return Err(io::ErrorKind::Unsupported.into());
+        let Some(PlanFacts { mut command, data_folder, server }) = self.facts.clone() else {
+            return Err(io::ErrorKind::InvalidInput.into());
         };
-        let mut command = command.clone();
         let calls = self.calls.iter().map(|call| call.kept.clone()).collect();
         command.arguments.extend(HolderPlan { data_folder, server, calls }.words());
         let stderr = process.stderr.as_ref().ok_or(io::ErrorKind::InvalidInput)?;
@@ -178,7 +171,7 @@ impl ServerKeeping {
     }
 
     /// Gives the lifeline a plan that has changed besides its calls.
-    pub(super) fn renew(&mut self, process: &mut ServerProcess, server: KeptServer) {
+    pub fn renew(&mut self, process: &mut ServerProcess, server: KeptServer) {
         match &mut self.facts {
             Some(facts) if !self.calls.is_empty() && facts.server != server => facts.server = server,
             _ => return,
@@ -187,7 +180,7 @@ impl ServerKeeping {
     }
 
     /// Notes that a job waits for the answer to another request now, and not for that with the id `before`.
-    pub(super) fn asks_again(&mut self, process: Option<&mut ServerProcess>, before: &Id, id: Id) {
+    pub fn asks_again(&mut self, process: Option<&mut ServerProcess>, before: &Id, id: Id) {
         let Some(call) = self.calls.iter_mut().find(|call| call.kept.id == *before) else { return };
         call.kept.id = id;
         self.places.needed.retain(|(line, _)| *line != NeededLine::Answer(before.clone()));
@@ -196,13 +189,29 @@ impl ServerKeeping {
         }
     }
 
+    /// Returns the id of the request that this job waits for, if it is in the plan.
+    #[must_use]
+    pub fn request_of(&self, job: JobId) -> Option<&Id> {
+        self.calls.iter().map(|call| &call.kept).find(|call| call.job == job).map(|call| &call.id)
+    }
+
+    /// Returns whether the request with this id is in the plan.
+    #[must_use]
+    pub fn has(&self, id: &Id) -> bool {
+        self.calls.iter().any(|call| call.kept.id == *id)
+    }
+
     fn resend_plan(&mut self, process: &mut ServerProcess) {
         if let Err(error) = self.send_plan(process) {
             tracing::warn!("the call holder of the server would know less than unhang does: {error}");
         }
     }
 
-    fn begin_journals(&mut self, process: &mut ServerProcess, held: &[u8]) -> io::Result<()> {
+    /// Begins the journals, unless they are there. `held` are the bytes of the server that were read and are no line yet.
+    ///
+    /// # Errors
+    /// Fails if the system refuses a step.
+    pub fn prepare(&mut self, process: &mut ServerProcess, held: &[u8]) -> io::Result<()> {
         if self.phase != KeepingPhase::Direct {
             return Ok(());
         }
@@ -215,7 +224,7 @@ impl ServerKeeping {
     }
 
     /// Notes that the lifeline has confirmed one request. Returns the keeper that the waiting jobs have, once it has answered all.
-    pub(super) fn confirmed(&mut self, process: Option<&ServerProcess>) -> Option<io::Result<Holder>> {
+    pub fn confirmed(&mut self, process: Option<&ServerProcess>) -> Option<io::Result<Holder>> {
         self.refused();
         if self.asked > 0 {
             return None;
@@ -226,7 +235,7 @@ impl ServerKeeping {
     }
 
     /// Notes that the lifeline has refused one request.
-    pub(super) fn refused(&mut self) {
+    pub fn refused(&mut self) {
         self.asked = self.asked.saturating_sub(1);
         if self.asked == 0 {
             self.answer_by = None;
@@ -234,35 +243,35 @@ impl ServerKeeping {
     }
 
     /// Returns when the lifeline has to have answered.
-    pub(super) fn answer_by(&self) -> Option<Instant> {
+    pub fn answer_by(&self) -> Option<Instant> {
         self.answer_by
     }
 
     /// Returns whether the lifeline is late with an answer. That is true once for each request.
-    pub(super) fn is_late(&mut self) -> bool {
+    pub fn is_late(&mut self) -> bool {
         self.answer_by.take_if(|by| *by <= Instant::now()).is_some()
     }
 
     /// Notes that bytes of the server were read.
-    pub(super) fn read(&mut self, count: usize) {
+    pub fn read(&mut self, count: usize) {
         if self.phase != KeepingPhase::Direct {
             self.places.read += count as u64;
         }
     }
 
     /// Returns whether the places of lines matter.
-    pub(super) fn notes_lines(&self) -> bool {
+    pub fn notes_lines(&self) -> bool {
         self.phase == KeepingPhase::Journaled
     }
 
     /// Returns the calls of the plan for whose answers nobody waits any more, as far as `is_awaited` tells.
-    pub(super) fn answered(&self, is_awaited: impl Fn(&Id) -> bool) -> Vec<NeededLine> {
+    pub fn answered(&self, is_awaited: impl Fn(&Id) -> bool) -> Vec<NeededLine> {
         let answered = self.calls.iter().filter(|call| !is_awaited(&call.kept.id));
         answered.map(|call| NeededLine::Answer(call.kept.id.clone())).collect()
     }
 
     /// Notes a line that is needed once more, unless it is known. `held` bytes were read and not handled before it.
-    pub(super) fn needs(&mut self, line: NeededLine, held: usize) {
+    pub fn needs(&mut self, line: NeededLine, held: usize) {
         let place = self.places.read.saturating_sub(held as u64);
         if self.places.needed.iter().all(|(known, _)| *known != line) {
             self.places.needed.push((line, place));
@@ -270,7 +279,7 @@ impl ServerKeeping {
     }
 
     /// Forgets the questions that are not open any more, and tells the journal what is processed. `held` bytes were read and not handled.
-    pub(super) fn processed(
+    pub fn processed(
         &mut self,
         process: Option<&mut ServerProcess>,
         held: usize,
@@ -296,7 +305,7 @@ impl ServerKeeping {
     }
 
     /// Notes that the job of a call has ended, which had this id first. After the last one, the server ends with this process again.
-    pub(super) fn ended(&mut self, process: Option<&mut ServerProcess>, first: &Id) {
+    pub fn ended(&mut self, process: Option<&mut ServerProcess>, first: &Id) {
         let ended: Vec<_> = self.calls.extract_if(.., |call| call.first == *first).collect();
         for PlannedCall { kept, .. } in ended {
             self.places.needed.retain(|(line, _)| *line != NeededLine::Answer(kept.id.clone()));
@@ -312,12 +321,12 @@ impl ServerKeeping {
     }
 
     /// Returns the first ids of the calls whose jobs have not ended.
-    pub(super) fn unsettled(&self) -> Vec<Id> {
+    pub fn unsettled(&self) -> Vec<Id> {
         self.calls.iter().map(|call| call.first.clone()).collect()
     }
 
     /// Notes that another process of the server runs, or none.
-    pub(super) fn process_changed(&mut self) {
+    pub fn process_changed(&mut self) {
         (self.phase, self.places) = (KeepingPhase::Direct, LinePlaces::default());
         (self.asked, self.answer_by) = (0, None);
         self.calls.clear();
@@ -334,20 +343,17 @@ impl ServerKeeping {
 
 #[cfg(test)]
 mod tests {
-    use unhang_background::WhoIsAsked;
-    use unhang_jobs::id::JobId;
-
     use super::*;
 
     fn planned(id: i64) -> PlannedCall {
         let (job, id) = (JobId::random().expect("an id"), Id::Integer(id));
-        let kept = KeptCall { job, id: id.clone(), token: None, who: WhoIsAsked::Nobody };
+        let kept = KeptCall { job, id: id.clone(), token: None, who: WhoIsAsked::Nobody, client: None };
         PlannedCall { first: id, kept }
     }
 
     #[test]
     fn a_refusal_does_not_stand_in_the_way_of_the_next_job() {
-        let mut keeping = ServerKeeping::new(None);
+        let mut keeping = ServerKeeping::default();
         (keeping.asked, keeping.answer_by) = (2, Some(Instant::now() + KEEP_LIMIT));
         keeping.refused();
         assert_eq!((keeping.asked, keeping.answer_by().is_some()), (1, true));
@@ -357,10 +363,9 @@ mod tests {
 
     #[test]
     fn an_answer_that_was_taken_back_is_not_awaited() {
-        let mut keeping = ServerKeeping::new(None);
-        keeping.calls = vec![planned(1), planned(2)];
-        (keeping.phase, keeping.asked, keeping.answer_by) =
-            (KeepingPhase::Journaled, 1, Some(Instant::now()));
+        let (phase, answer_by) = (KeepingPhase::Journaled, Some(Instant::now()));
+        let calls = vec![planned(1), planned(2)];
+        let mut keeping = ServerKeeping { phase, calls, asked: 1, answer_by, ..ServerKeeping::default() };
         keeping.ended(None, &Id::Integer(1));
         assert_eq!((keeping.asked, keeping.phase), (1, KeepingPhase::Journaled), "another job is there");
         assert!(keeping.is_late() && !keeping.is_late(), "a late answer is told once");
@@ -370,7 +375,7 @@ mod tests {
 
     #[test]
     fn a_call_of_the_plan_that_was_answered_is_needed_under_its_last_id() {
-        let mut keeping = ServerKeeping::new(None);
+        let mut keeping = ServerKeeping::default();
         (keeping.phase, keeping.calls) = (KeepingPhase::Journaled, vec![planned(1)]);
         assert_eq!(keeping.answered(|_| true), []);
         let answered = keeping.answered(|_| false);
@@ -386,7 +391,7 @@ mod tests {
 
     #[test]
     fn a_line_that_is_needed_holds_the_mark_until_it_is_not() {
-        let mut keeping = ServerKeeping::new(None);
+        let mut keeping = ServerKeeping::default();
         (keeping.phase, keeping.calls) = (KeepingPhase::Journaled, vec![planned(1)]);
         keeping.read(100);
         keeping.needs(NeededLine::Answer(Id::Integer(1)), 40);
@@ -401,8 +406,7 @@ mod tests {
 
     #[test]
     fn a_question_that_stays_open_does_not_fill_the_journal() {
-        let mut keeping = ServerKeeping::new(None);
-        keeping.phase = KeepingPhase::Journaled;
+        let mut keeping = ServerKeeping { phase: KeepingPhase::Journaled, ..ServerKeeping::default() };
         keeping.needs(NeededLine::Question(Id::Integer(7)), 0);
         keeping.read(usize::try_from(MOST_FOR_QUESTIONS).expect("it fits") + 1);
         keeping.processed(None, 0, |_| true);

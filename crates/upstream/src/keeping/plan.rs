@@ -23,14 +23,41 @@ use unhang_core::{limits::Limits, revision::Revision};
 use unhang_jobs::id::JobId;
 use unhang_wire::Id;
 
-use super::CallHolderError;
-use crate::WhoIsAsked;
+use crate::question::{OfSession, SessionKey};
 
 /// The format of a plan. It changes with the meaning of its words.
-pub const PLAN_FORMAT: u32 = 1;
+pub const PLAN_FORMAT: u32 = 2;
 
 /// The longest JSON of one call: the kernel takes no longer word than 128 KiB.
 const LONGEST_WORD: usize = 100 << 10;
+
+/// The reason why a plan cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PlanError {
+    /// Another version of unhang has written the plan.
+    #[error(
+        "its plan has format {given}, and this program reads format {PLAN_FORMAT}: they are different versions of unhang"
+    )]
+    Format {
+        /// The format of the plan.
+        given: String,
+    },
+    /// A word of the plan is missing or makes no sense.
+    #[error("`{word}` of its plan is missing or wrong; only a lifeline starts a call holder")]
+    Word {
+        /// The word.
+        word: &'static str,
+    },
+}
+
+/// The party that gets the server's questions once the call is a job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum WhoIsAsked {
+    /// Nobody: the client does something else.
+    Nobody,
+    /// The clients that follow the task, as far as the client of the call has said that it can be asked: its capabilities, as JSON.
+    Followers(Box<str>),
+}
 
 /// The facts by which a call holder goes on with a server.
 #[derive(Clone, Debug, PartialEq)]
@@ -82,13 +109,15 @@ impl KeptServer {
         }
     }
 
-    /// Returns the revision, which an older version may not know.
-    pub(super) fn revision(&self) -> Option<Revision> {
+    /// Returns the revision; `None` if this version does not know it.
+    #[must_use]
+    pub fn revision(&self) -> Option<Revision> {
         Revision::named(&self.revision)
     }
 
     /// Returns the limits of the server; those that a plan does not name have their defaults.
-    pub(super) fn limits(&self) -> Limits {
+    #[must_use]
+    pub fn limits(&self) -> Limits {
         Limits {
             max_message: self.max_message,
             queue_bytes: self.queue_bytes,
@@ -111,6 +140,8 @@ pub struct KeptCall {
     pub token: Option<Id>,
     /// The party that gets questions about the call.
     pub who: WhoIsAsked,
+    /// Tells the session of the call from those of the other calls; `None` if the calls may be of several clients.
+    pub client: Option<u64>,
 }
 
 /// A call as it is written down. Ids are JSON.
@@ -124,9 +155,18 @@ struct WrittenCall {
     /// The capabilities of the clients that follow the job as a task; `None` if nobody does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     followers: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    client: Option<u64>,
 }
 
 impl KeptCall {
+    /// Returns the session of the call, as it is for a process that cannot ask its client any more.
+    #[must_use]
+    pub fn session(&self) -> Option<OfSession> {
+        let key = SessionKey::of_number(self.client?);
+        Some(OfSession { key, is_asked_beside: true, is_one_client: true })
+    }
+
     fn write(&self) -> String {
         let followers = match &self.who {
             WhoIsAsked::Followers(capabilities) if capabilities.len() < LONGEST_WORD / 2 => {
@@ -140,18 +180,19 @@ impl KeptCall {
             id: self.id.to_json(),
             token: self.token.as_ref().map(Id::to_json),
             followers,
+            client: self.client,
         };
         serde_json::to_string(&written).unwrap_or_default()
     }
 
     fn read(text: &str) -> Option<Self> {
-        let WrittenCall { job, id, token, followers } = serde_json::from_str(text).ok()?;
+        let WrittenCall { job, id, token, followers, client } = serde_json::from_str(text).ok()?;
         let token = match token {
             Some(token) => Some(Id::from_json(&token)?),
             None => None,
         };
         let who = followers.map_or(WhoIsAsked::Nobody, |text| WhoIsAsked::Followers(text.into()));
-        Some(Self { job: job.parse().ok()?, id: Id::from_json(&id)?, token, who })
+        Some(Self { job: job.parse().ok()?, id: Id::from_json(&id)?, token, who, client })
     }
 }
 
@@ -172,13 +213,11 @@ impl HolderPlan {
     ///
     /// # Errors
     /// Fails with the word that is missing or wrong, or with the format of another version.
-    pub(super) fn parse(
-        words: &mut std::iter::Peekable<impl Iterator<Item = OsString>>,
-    ) -> Result<Self, CallHolderError> {
-        let wrong = |word| CallHolderError::Plan { word };
+    pub fn parse(words: &mut std::iter::Peekable<impl Iterator<Item = OsString>>) -> Result<Self, PlanError> {
+        let wrong = |word| PlanError::Word { word };
         let format = value(words, "--format=").ok_or(wrong("--format"))?;
         if format != *PLAN_FORMAT.to_string() {
-            return Err(CallHolderError::Format { given: format.to_string_lossy().into_owned() });
+            return Err(PlanError::Format { given: format.to_string_lossy().into_owned() });
         }
         let data_folder = value(words, "--data=").ok_or(wrong("--data"))?.into();
         let server = value(words, "--server=").and_then(|text| text.into_string().ok());
@@ -220,13 +259,25 @@ mod tests {
             data_folder: OsString::from_vec(b"/data \xff".to_vec()).into(),
             server: KeptServer { roots: Some(json!({ "roots": [] })), ..server },
             calls: vec![
-                KeptCall { job, id: Id::Text("1".into()), token: None, who: WhoIsAsked::Nobody },
-                KeptCall { job, id: Id::Integer(1), token: Some(Id::Text("t".into())), who: followers },
+                KeptCall {
+                    job,
+                    id: Id::Text("1".into()),
+                    token: None,
+                    who: WhoIsAsked::Nobody,
+                    client: None,
+                },
+                KeptCall {
+                    job,
+                    id: Id::Integer(1),
+                    token: Some(Id::Text("t".into())),
+                    who: followers,
+                    client: Some(7),
+                },
             ],
         }
     }
 
-    fn parse(words: Vec<OsString>) -> Result<HolderPlan, CallHolderError> {
+    fn parse(words: Vec<OsString>) -> Result<HolderPlan, PlanError> {
         HolderPlan::parse(&mut words.into_iter().peekable())
     }
 
@@ -245,7 +296,7 @@ mod tests {
     #[test]
     fn a_plan_that_makes_no_sense_is_refused_with_the_reason() {
         for (index, word, expect) in [
-            (0, "--format=2", "format 2"),
+            (0, "--format=1", "format 1"),
             (0, "--data=/", "`--format`"),
             (1, "--server={}", "`--data`"),
             (2, "--server={}", "`--server`"),

@@ -1,0 +1,203 @@
+//! The way from a caller to the actor that has sent its request: a request that becomes a job is kept.
+//!
+//! Invariants
+//!
+//! - A [`SentRequest`] holds no handle of the server, so the server ends without its last handle as before.
+//! - The call leaves the plan when its [`KeptRequest`] is dropped. So a caller drops it after the job has ended.
+
+use std::{
+    convert::Infallible,
+    path::PathBuf,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use tokio::{
+    sync::{Notify, mpsc, oneshot, watch},
+    time::timeout,
+};
+use unhang_jobs::{id::JobId, record::Holder};
+use unhang_proc::server::HolderCommand;
+use unhang_wire::Id;
+
+use super::{
+    ActorCommand, Mailbox,
+    keeping::{KEEP_LIMIT, WhoIsAsked},
+};
+use unhang_core::units::in_words;
+
+/// Receives the request as a server process was sent it last. `None` means that no process has it yet.
+pub type SentSender = watch::Sender<Option<SentRequest>>;
+
+/// A request that a server process was sent.
+#[derive(Clone, Debug)]
+pub struct SentRequest {
+    id: Id,
+    commands: mpsc::WeakSender<ActorCommand>,
+    changed: Arc<Notify>,
+}
+
+/// The order to keep a request.
+#[derive(Clone, Debug)]
+pub struct KeepOrder {
+    /// The job that the request has become.
+    pub job: JobId,
+    /// The party that gets the server's questions about it.
+    pub who: WhoIsAsked,
+    /// The data folder of the job.
+    pub data_folder: PathBuf,
+    /// The command of a call holder, without its plan.
+    pub command: HolderCommand,
+}
+
+/// The reason why a request is not kept.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum KeepError {
+    /// The request has its outcome, or no process of its server has it.
+    #[error("the server does not work on the call any more")]
+    Over,
+    /// No server can be kept here.
+    #[error(
+        "a limit of the system for the size of files (`ulimit -f`) is too low to keep the server's output"
+    )]
+    Impossible,
+    /// A step failed, for this reason.
+    #[error("{0}")]
+    Refused(String),
+}
+
+/// A keep order on its way to the actor of the server.
+#[derive(Debug)]
+pub(crate) struct KeepCommand {
+    pub(super) id: Id,
+    pub(super) order: KeepOrder,
+    pub(super) reply: oneshot::Sender<Result<KeptRequest, KeepError>>,
+    pub(super) changed: Arc<Notify>,
+}
+
+/// A request whose server goes on for it when this process ends. Dropping it takes the request out of the plan.
+#[derive(Debug)]
+pub struct KeptRequest {
+    id: Id,
+    keeper: Holder,
+    server_left: Arc<AtomicBool>,
+    settled: Option<oneshot::Sender<Infallible>>,
+    changed: Arc<Notify>,
+}
+
+/// The actor's side of a [`KeptRequest`].
+#[derive(Debug)]
+pub(super) struct FollowedRequest {
+    pub(super) job: JobId,
+    /// The id under which the request came into the plan.
+    pub(super) first: Id,
+    pub(super) settled: oneshot::Receiver<Infallible>,
+    pub(super) server_left: Arc<AtomicBool>,
+}
+
+impl SentRequest {
+    pub(crate) fn new(id: Id, mailbox: &Mailbox) -> Self {
+        Self { id, commands: mailbox.own_commands.clone(), changed: Arc::clone(&mailbox.withdrawn) }
+    }
+
+    /// Has the lifeline of the server keep it for this request. The server then goes on when this process has ended.
+    ///
+    /// # Errors
+    /// Fails with the reason why the request ends with this process.
+    pub async fn keep(&self, order: KeepOrder) -> Result<KeptRequest, KeepError> {
+        let (reply, received) = oneshot::channel();
+        let changed = Arc::clone(&self.changed);
+        let command = KeepCommand { id: self.id.clone(), order, reply, changed: Arc::clone(&changed) };
+        let commands = self.commands.upgrade().ok_or(KeepError::Over)?;
+        let _abandoned = NotifyOnDrop(changed);
+        let kept = timeout(KEEP_LIMIT, async {
+            commands.send(ActorCommand::Keep(Box::new(command))).await.map_err(|_| KeepError::Over)?;
+            drop(commands);
+            received.await.unwrap_or(Err(KeepError::Over))
+        });
+        kept.await.unwrap_or_else(|_| {
+            let limit = in_words(KEEP_LIMIT);
+            Err(KeepError::Refused(format!(
+                "its lifeline, which has to keep its pipes, did not answer within {limit}"
+            )))
+        })
+    }
+}
+
+/// Wakes the actor when its caller has stopped waiting.
+struct NotifyOnDrop(Arc<Notify>);
+
+impl Drop for NotifyOnDrop {
+    fn drop(&mut self) {
+        self.0.notify_one();
+    }
+}
+
+impl KeepCommand {
+    /// Returns whether nobody waits for the reply.
+    pub(super) fn is_abandoned(&self) -> bool {
+        self.reply.is_closed()
+    }
+
+    pub(super) fn refuse(self, why: KeepError) {
+        // The caller may have gone.
+        let _gone = self.reply.send(Err(why));
+    }
+
+    /// Tells the caller that its request is kept by this process. `first` is the id under which it came into the plan.
+    pub(super) fn confirm(self, first: Id, keeper: Holder) -> FollowedRequest {
+        let (tell, settled) = oneshot::channel();
+        let server_left = Arc::new(AtomicBool::new(false));
+        let kept = KeptRequest {
+            id: self.id,
+            keeper,
+            server_left: Arc::clone(&server_left),
+            settled: Some(tell),
+            changed: self.changed,
+        };
+        // If the caller has gone, dropping `kept` settles the request.
+        let _gone = self.reply.send(Ok(kept));
+        FollowedRequest { job: self.order.job, first, settled, server_left }
+    }
+}
+
+impl KeptRequest {
+    /// Returns the process that has the request resumed when this process has gone.
+    #[must_use]
+    pub fn keeper(&self) -> &Holder {
+        &self.keeper
+    }
+
+    /// Returns whether this is the request that was sent so.
+    #[must_use]
+    pub fn is_of(&self, sent: &SentRequest) -> bool {
+        self.id == sent.id && Arc::ptr_eq(&self.changed, &sent.changed)
+    }
+
+    /// Returns whether this process has let go of the server, which goes on for the request.
+    #[must_use]
+    pub fn is_left(&self) -> bool {
+        self.server_left.load(Ordering::Acquire)
+    }
+}
+
+impl Drop for KeptRequest {
+    fn drop(&mut self) {
+        self.settled = None;
+        self.changed.notify_one();
+    }
+}
+
+impl FollowedRequest {
+    /// Returns whether the job of the request has ended.
+    pub(super) fn is_settled(&mut self) -> bool {
+        matches!(self.settled.try_recv(), Err(oneshot::error::TryRecvError::Closed))
+    }
+
+    /// Notes that the server goes on without this process.
+    pub(super) fn leave(&self) {
+        self.server_left.store(true, Ordering::Release);
+    }
+}
