@@ -91,6 +91,17 @@ pub(crate) fn children(of: u32) -> Vec<MarkedProcess> {
     all.map(|pid| MarkedProcess { pid, command: command_line(pid) }).collect()
 }
 
+/// Returns the living lifelines of a guard, which are not below it and name it in their command lines.
+pub(crate) fn lifelines(of: u32) -> Vec<MarkedProcess> {
+    let owner = format!(" --owner={of} ");
+    let is_named = |pid: &u32| {
+        fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name.trim_end() == "mcp-lifeline")
+    };
+    let all =
+        pids().into_iter().filter(is_named).map(|pid| MarkedProcess { pid, command: command_line(pid) });
+    all.filter(|process| process.command.contains(&owner)).collect()
+}
+
 /// Returns the living processes that this one has started, and those that they have, and so on. A zombie has no command line
 /// and does not count.
 pub(crate) fn descendants(of: u32) -> Vec<MarkedProcess> {

@@ -75,13 +75,19 @@ impl WatchedProcess {
     }
 }
 
-/// Returns these processes and all below them; the one that runs the command `server` is marked.
+/// Returns these processes, all below them, and those that name one of them as their owner because they have left its tree; the one that
+/// runs the command `server` is marked.
 pub fn tree(roots: &[u32], server: &[String]) -> Vec<WatchedProcess> {
     let table = table();
     let mut tree = roots.to_vec();
     let mut looked_at = 0;
     while let Some(&parent) = tree.get(looked_at) {
-        tree.extend(table.iter().filter(|(_, of)| *of == parent).map(|(pid, _)| pid));
+        let owner = format!("--owner={parent}");
+        let is_of = |(pid, of): &&(u32, u32)| {
+            *of == parent || words(*pid).get(1..).is_some_and(|words| words.contains(&owner))
+        };
+        let found: Vec<u32> = table.iter().filter(is_of).map(|(pid, _)| *pid).collect();
+        tree.extend(found.into_iter().filter(|pid| !tree.contains(pid)).collect::<Vec<_>>());
         looked_at += 1;
     }
     tree.into_iter().filter_map(|pid| WatchedProcess::open(pid, server)).collect()

@@ -7,7 +7,7 @@
 //! Invariants
 //! - One function starts processes: [`spawn::spawn`]. Each process has a session or group of its own. All three standard streams are
 //!   the null device, unless the caller says otherwise (G-11).
-//! - One other function forks, and executes nothing: [`watch::divide`].
+//! - Two other functions fork, and execute nothing: [`watch::divide`], and the start of a lifeline, which leaves its owner's chain of parents.
 //! - Nothing here waits without a limit, except a [watcher](watch) for its own copy. Nothing waits on a pipe for the end of a process
 //!   (processes.md 1.3).
 //! - A process is signalled only in two cases. Either it is our own child and has not been reaped, so that its number cannot be given out

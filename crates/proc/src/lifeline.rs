@@ -1,7 +1,7 @@
 //! The lifeline: the process between an owner and its server, which ends the server's whole tree when the owner has gone.
 //!
 //! It is our own binary, run with a hidden first argument ([`ARGUMENT`]); the binary calls [`run`] first thing in `main`,
-//! before any runtime or argument parser. No threads, no runtime, about a megabyte.
+//! before any runtime or argument parser. No threads, no runtime, about a megabyte. Its parent is not the owner (see `detachment.rs`).
 //!
 //! Invariants
 //! - Its standard streams are the server's pipes until the server runs, and the null device from then on. No copy of a pipe stays here, so
@@ -18,6 +18,7 @@
 //! If the owner has had copies kept, the end of its link starts the holder in place of the ladder. The holder gets the copies and a new link,
 //! and hears again that the server runs and how it has ended. If the holder cannot be started, or ends, the ladder begins.
 
+mod detachment;
 mod kept;
 
 use std::{
@@ -36,11 +37,15 @@ use rustix::{
     process::Signal,
 };
 
-use self::kept::{Kept, SENT};
+use self::{
+    detachment::{Commons, Part, detach},
+    kept::{Kept, SENT},
+};
 use crate::{
     file_limit,
     inherited::{ForeignDescriptors, adopt, leave_folder, leave_streams},
     ladder::{Ladder, StopAction, StopTimeouts},
+    lifeline_process::DetachedLifeline,
     server::{LifelineReport, command},
     spawn::{Exit, Launch, Stream},
     surroundings::LIFELINE_NAME,
@@ -90,6 +95,8 @@ impl LifelinePlan {
                 ("--link", number) => link = number.parse().ok(),
                 ("--grace", millis) => grace = millis.parse().ok(),
                 ("--limit", millis) => limit = millis.parse().ok(),
+                // For whoever reads the process list: our parent does not tell.
+                ("--owner", _) => {}
                 ("--tier", name) => best_tier = Tier::from_name(name)?,
                 _ => return None,
             }
@@ -110,6 +117,8 @@ impl LifelinePlan {
 
 struct Lifeline {
     link: OwnedFd,
+    /// What the owner has to know about a lifeline that is not its child.
+    detached: Option<DetachedLifeline>,
     /// Whether the owner is there.
     is_owned: bool,
     /// Whether the owner wants everything killed at once.
@@ -131,12 +140,28 @@ struct Lifeline {
 }
 
 impl Lifeline {
-    /// Starts the server. Returns `None` if that failed and the owner was told.
+    /// Leaves the owner's chain of parents and starts the server. Returns `None` in the other processes of the [`detachment`], when their
+    /// work is done, and if the start failed and the owner was told.
     fn start(plan: &LifelinePlan) -> io::Result<Option<Self>> {
         let link = adopt(plan.link)?;
         let foreign_descriptors = ForeignDescriptors::find(&[link.as_fd()]);
+        let detached = match detach()? {
+            Part::Lifeline(detached) => detached,
+            Part::Launcher => return Ok(None),
+            Part::Watcher(watcher) => {
+                drop(link);
+                foreign_descriptors.close();
+                watcher.watch()?;
+                return Ok(None);
+            }
+        };
         if let Ok(name) = CString::new(LIFELINE_NAME) {
             system::set_name(&name);
+        }
+        let (detached, commons) = detached.unzip();
+        // This comes before there is a server: its owner knows from then on whom to watch.
+        if let Some(detached) = detached {
+            say(&link, &LifelineReport::Detached(detached));
         }
         let tree = match start_tree(plan) {
             Ok(tree) => tree,
@@ -150,8 +175,11 @@ impl Lifeline {
         leave_streams()?;
         foreign_descriptors.close();
         leave_folder();
+        // The others had time for it while the server was started.
+        commons.map_or(Ok(()), Commons::wait)?;
         let lifeline = Self {
             link,
+            detached,
             is_owned: true,
             is_condemned: false,
             exit: None,
@@ -234,6 +262,9 @@ impl Lifeline {
         if let Some(Ok(link)) = started {
             self.link = link;
             (self.is_held, self.is_awaited) = (true, true);
+            if let Some(detached) = self.detached {
+                say(&self.link, &LifelineReport::Detached(detached));
+            }
             self.tell_all();
         } else {
             self.is_owned = false;

@@ -1,23 +1,33 @@
-//! The lifeline as its owner sees it: a child, or a process that somebody else has started.
+//! The lifeline as its owner sees it: a child until it has left our chain of parents, and a stranger from then on, or from the beginning if
+//! it was handed over to us.
 //!
 //! Invariants: a child is signalled and its number is used only until it is reaped. The number of a stranger is used only while a look shows
 //! the same start time, or while nobody else has it.
 
-use rustix::process::{Pid, Signal};
+use rustix::process::{Pid, Signal, WaitOptions, getpid, waitpid};
 
 use crate::{
     identity::Identity,
     spawn::{Exit, Process},
+    system,
     table::ProcessEntry,
 };
+
+/// A lifeline that is no child of its owner, and the process above it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct DetachedLifeline {
+    pub(crate) lifeline: Identity,
+    /// The process that ends what a killed lifeline leaves, and ends after the lifeline.
+    pub(crate) watcher: Option<Identity>,
+}
 
 /// A lifeline.
 #[derive(Debug)]
 pub(crate) enum LifelineProcess {
     /// We started it and reap it.
     Child(Process),
-    /// It was handed over to us. Its parent reaps it.
-    Stranger(Identity),
+    /// It has left our chain of parents, or was handed over to us. Its parent reaps it.
+    Stranger(DetachedLifeline),
 }
 
 impl LifelineProcess {
@@ -25,7 +35,7 @@ impl LifelineProcess {
     pub(crate) fn pid(&self) -> u32 {
         match self {
             Self::Child(process) => process.pid(),
-            Self::Stranger(identity) => identity.pid,
+            Self::Stranger(DetachedLifeline { lifeline, .. }) => lifeline.pid,
         }
     }
 
@@ -33,9 +43,9 @@ impl LifelineProcess {
     pub(crate) fn number_in(&self, table: &[ProcessEntry]) -> Option<Pid> {
         match self {
             Self::Child(process) => Some(process.id()),
-            Self::Stranger(identity) => {
-                let number = Pid::from_raw(i32::try_from(identity.pid).ok()?)?;
-                let is_anothers = |entry: &ProcessEntry| entry.pid == number && entry.start != identity.start;
+            Self::Stranger(DetachedLifeline { lifeline, .. }) => {
+                let number = Pid::from_raw(i32::try_from(lifeline.pid).ok()?)?;
+                let is_anothers = |entry: &ProcessEntry| entry.pid == number && entry.start != lifeline.start;
                 (!table.iter().any(is_anothers)).then_some(number)
             }
         }
@@ -45,15 +55,18 @@ impl LifelineProcess {
     pub(crate) fn may_have_started(&self, entry: &ProcessEntry) -> bool {
         match self {
             Self::Child(_) => true,
-            Self::Stranger(identity) => entry.start >= identity.start,
+            Self::Stranger(DetachedLifeline { lifeline, .. }) => entry.start >= lifeline.start,
         }
     }
 
-    /// Returns whether it has ended, and reaps it if it is ours. Never waits.
+    /// Returns whether it has ended, with its watcher, and reaps them if they are ours. Never waits.
     pub(crate) fn try_reap(&mut self) -> Option<Exit> {
         match self {
             Self::Child(process) => process.try_reap(),
-            Self::Stranger(identity) => (!identity.is_alive()).then_some(Exit::Unknown),
+            Self::Stranger(DetachedLifeline { lifeline, watcher }) => {
+                let mut all = [*lifeline].into_iter().chain(*watcher);
+                all.all(has_ended).then_some(Exit::Unknown)
+            }
         }
     }
 
@@ -62,25 +75,46 @@ impl LifelineProcess {
         match self {
             Self::Child(process) => process.signal(signal),
             // A process that has gone needs no signal.
-            Self::Stranger(identity) => drop(identity.signal(signal)),
+            Self::Stranger(DetachedLifeline { lifeline, .. }) => drop(lifeline.signal(signal)),
         }
     }
+
+    /// Kills it and its watcher.
+    pub(crate) fn kill_with_watcher(&self) {
+        self.signal(Signal::KILL);
+        if let Self::Stranger(DetachedLifeline { watcher: Some(watcher), .. }) = self {
+            let _ = watcher.signal(Signal::KILL);
+        }
+    }
+}
+
+/// Returns whether a process has ended, and reaps it if it has come to us: the first process of a container is the parent of every orphan.
+fn has_ended(identity: Identity) -> bool {
+    let number = i32::try_from(identity.pid).ok().and_then(Pid::from_raw);
+    let entry = number.and_then(system::look).filter(|entry| entry.start == identity.start);
+    let Some(entry) = entry else { return true };
+    if entry.is_zombie && entry.parent == getpid().as_raw_nonzero().get() {
+        // It is a zombie and our child, so this neither waits nor takes another's status.
+        let _ = waitpid(Some(entry.pid), WaitOptions::NOHANG);
+    }
+    entry.is_zombie
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        system,
-        testing::{sleeper, wait_until},
-    };
+    use crate::testing::{sleeper, wait_until};
+
+    fn stranger(lifeline: Identity) -> LifelineProcess {
+        LifelineProcess::Stranger(DetachedLifeline { lifeline, watcher: None })
+    }
 
     #[test]
     fn a_stranger_is_known_by_its_start_and_its_end_is_seen() {
         let mut process = sleeper();
         let identity = Identity::of(process.pid()).unwrap();
-        let mut lifeline = LifelineProcess::Stranger(identity);
-        let mut another = LifelineProcess::Stranger(Identity { start: identity.start + 1, ..identity });
+        let mut lifeline = stranger(identity);
+        let mut another = stranger(Identity { start: identity.start + 1, ..identity });
         let table = system::table();
         assert_eq!(lifeline.number_in(&table), Some(process.id()));
         assert_eq!(another.number_in(&table), None, "j_pid_reuse");
@@ -90,7 +124,22 @@ mod tests {
         assert_eq!((lifeline.try_reap(), another.try_reap()), (None, Some(Exit::Unknown)));
         lifeline.signal(Signal::KILL);
         wait_until("its end is seen", || lifeline.try_reap().is_some());
-        // It was left for its parent to reap, who is the test here.
-        assert_eq!(process.try_reap(), Some(Exit::Signal(9)));
+        // It was reaped by its parent, who is the test here, as if it had come to us.
+        assert_eq!(system::look(process.id()), None);
+        assert_eq!(process.try_reap(), Some(Exit::Unknown));
+    }
+
+    #[test]
+    fn a_lifeline_whose_watcher_still_ends_what_it_left_has_not_gone() {
+        let [mut process, mut above] = [(); 2].map(|()| sleeper());
+        let [identity, watcher] = [&process, &above].map(|process| Identity::of(process.pid()).unwrap());
+        let detached = DetachedLifeline { lifeline: identity, watcher: Some(watcher) };
+        let mut lifeline = LifelineProcess::Stranger(detached);
+        lifeline.signal(Signal::KILL);
+        wait_until("the lifeline ends", || process.try_reap().is_some());
+        assert_eq!(lifeline.try_reap(), None);
+        lifeline.kill_with_watcher();
+        wait_until("both have ended", || lifeline.try_reap().is_some());
+        above.try_reap();
     }
 }

@@ -1,15 +1,14 @@
 //! Ends a server's tree from its owner, if the lifeline is dead or does not answer.
 //!
 //! A rescue finds the lifeline's descendants while the lifeline is there, and everything in the control group. It finds everything in the
-//! lifeline's session, whose number is safe because the lifeline is our child and is reaped last. After [`adopt_orphans`] it also finds
-//! every child of ours that we did not start, because dead lifelines left those to us. The supervisors of jobs and the holders of servers
-//! are exempt.
+//! lifeline's session, unless the number has been given out again. What has left all three comes to the lifeline's watcher when the lifeline
+//! is killed, and the watcher ends it at the same time. A rescue waits for the watcher.
 //!
-//! An owner to whom the server was handed over is no parent of the lifeline, so no orphan comes to it. It finds the descendants, the control
-//! group and the session. What has left all three is not found.
+//! The watcher itself, and the first process of a container, look for orphans ([`adopt_orphans`]): every child of theirs that they did not
+//! start. The supervisors of jobs, the holders of servers, and lifelines with their watchers are exempt.
 //!
-//! Invariants: a round does not wait. The lifeline is killed after its descendants, while they can still be told from others, and reaped at
-//! the very end.
+//! Invariants: a round does not wait. The lifeline is killed after its descendants, while they can still be told from others, and the rescue
+//! ends when the lifeline has ended.
 
 use std::{
     io,
@@ -22,7 +21,7 @@ use rustix::process::{Pid, Signal, WaitOptions, getpid, waitpid};
 use crate::{
     lifeline_process::LifelineProcess,
     spawn::is_ours,
-    surroundings::name_of,
+    surroundings::{LIFELINE_NAME, WATCHER_NAME, name_of},
     sweep::Sweep,
     system::{self, control_group},
     table::{ProcessEntry, descendants},
@@ -31,10 +30,12 @@ use crate::{
 /// Whether orphans become our children.
 static ADOPTING: AtomicBool = AtomicBool::new(false);
 
-/// Makes this process the parent of the processes that a killed lifeline leaves behind, so that they can be found and ended.
+/// Makes this process the parent of the orphans below it, so that they can be found, reaped and ended.
 ///
 /// This is a property of the whole process, for good, and therefore a decision of the program. Once it is made, a child that was not
-/// started by [`spawn`](crate::spawn::spawn) is taken for such an orphan, and killed in the next rescue.
+/// started by [`spawn`](crate::spawn::spawn) is taken for such an orphan, and killed in the next rescue. It is for watchers, and for a program
+/// that is the first process of a container, where orphans come anyway. Lifelines would come back to any other owner of servers, and end
+/// with it when its tree is killed.
 ///
 /// # Errors
 /// Fails if the system has no subreapers.
@@ -76,7 +77,7 @@ impl TreeRescue {
 
     /// Kills the lifeline when time is up, whatever is left.
     pub(crate) fn give_up(&mut self, lifeline: &mut LifelineProcess) {
-        lifeline.signal(Signal::KILL);
+        lifeline.kill_with_watcher();
         lifeline.try_reap();
     }
 
@@ -104,7 +105,7 @@ fn remains(table: &[ProcessEntry], lifeline: &LifelineProcess) -> Vec<ProcessEnt
     found
 }
 
-/// Finds the children of ours that we did not start, except those that hold jobs; none before [`adopt_orphans`].
+/// Finds the children of ours that we did not start, except those that hold jobs or servers; none before [`adopt_orphans`].
 pub(crate) fn orphans(table: &[ProcessEntry]) -> Vec<ProcessEntry> {
     if !ADOPTING.load(Ordering::Acquire) {
         return Vec::new();
@@ -112,17 +113,21 @@ pub(crate) fn orphans(table: &[ProcessEntry]) -> Vec<ProcessEntry> {
     let own = getpid().as_raw_nonzero().get();
     let is_strange = |pid| !is_ours(pid);
     let children = table.iter().filter(|entry| entry.parent == own && is_strange(entry.pid));
-    children.filter(|entry| !holds_a_job(entry)).copied().collect()
+    children.filter(|entry| !holds_a_job(entry) && !is_led_by(entry, &LIFELINES)).copied().collect()
 }
 
 /// Returns whether this may be the supervisor of a job, the watcher above one, or the holder of a server. All of them outlive the process that started them, and nobody
 /// here may end them. The supervisor that ends a job starts the next one, and leaves that to us.
 fn holds_a_job(entry: &ProcessEntry) -> bool {
+    is_led_by(entry, &SHIM_NAMES)
+}
+
+/// Returns whether a process leads a session and has one of these names. A zombie has ended.
+fn is_led_by(entry: &ProcessEntry, names: &[&str]) -> bool {
     let number = entry.pid.as_raw_nonzero().get();
-    // It leads a session, and is known by its name. A zombie has ended.
     !entry.is_zombie
         && entry.session == number
-        && name_of(number).is_some_and(|name| SHIM_NAMES.contains(&name.as_str()))
+        && name_of(number).is_some_and(|name| names.contains(&name.as_str()))
 }
 
 /// Returns those of `among` that hold jobs, and all their descendants.
@@ -134,6 +139,9 @@ pub(crate) fn of_jobs(table: &[ProcessEntry], among: &[ProcessEntry]) -> Vec<Pid
 
 /// The names of a job's supervisor, of its watcher and of a [holder](crate::server::HOLDER_NAME), as the system shows them.
 const SHIM_NAMES: [&str; 3] = ["mcp-job", "mcp-job-watch", "mcp-call-holder"];
+
+/// The names of a lifeline and of its watcher. Each ends by itself after its owner.
+const LIFELINES: [&str; 2] = [LIFELINE_NAME, WATCHER_NAME];
 
 /// Reaps the orphans that came to us after [`adopt_orphans`] and have ended. It is for a program that starts processes which outlive its
 /// own children. It reads the table of processes, so it does not belong on the runtime's threads.

@@ -13,6 +13,9 @@ use crate::{identity::Identity, system};
 /// The lifeline's name in the process list. It differs from the name of the program, so a `pkill` of that name spares the lifeline.
 pub(crate) const LIFELINE_NAME: &str = "mcp-lifeline";
 
+/// The name of the process above a lifeline. It does not begin with the lifeline's name: it ends nothing while the lifeline lives.
+pub(crate) const WATCHER_NAME: &str = "mcp-line-watch";
+
 /// Something that takes processes of ours with it when it ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SharedFate {

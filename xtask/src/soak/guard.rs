@@ -151,11 +151,11 @@ impl SoakGuard {
     /// Signals the server, or its lifeline, if there is one at the moment; returns whether there was.
     pub(crate) fn signal_below(&mut self, faulty_server: &str, wants_lifeline: bool, signal: Signal) -> bool {
         let Some((lifeline, server)) = self.below(faulty_server) else { return false };
-        let (pid, parent) = if wants_lifeline { (lifeline, self.pid()) } else { (server, lifeline) };
+        let pid = if wants_lifeline { lifeline } else { server };
         let who = if wants_lifeline { "the lifeline" } else { "the server" };
         let Some(descriptor) = open(pid) else { return false };
         // The number may have gone to another process before the descriptor was opened.
-        if leftovers::parent(pid) != Some(parent) {
+        if self.below(faulty_server) != Some((lifeline, server)) {
             return false;
         }
         self.keep_sent(format!("(signal {} to {who}, {pid})", signal.as_raw()).as_bytes());
@@ -167,7 +167,7 @@ impl SoakGuard {
         let runs = |command: &str| {
             command.split(" zoo ").nth(1).is_some_and(|rest| rest.split(' ').next() == Some(faulty_server))
         };
-        leftovers::children(self.pid()).into_iter().find_map(|lifeline| {
+        leftovers::lifelines(self.pid()).into_iter().find_map(|lifeline| {
             // Until the program has taken the place of its parent's, it is no server yet and still has that command.
             let is_server =
                 |process: &MarkedProcess| process.command != lifeline.command && runs(&process.command);

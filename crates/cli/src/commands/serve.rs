@@ -105,8 +105,10 @@ pub(crate) fn run(serve: &Serve, verbose: bool) -> ExitCode {
     if let Err(error) = raised {
         diagnostics.warn(&format!("the limit of open files cannot be raised: {error}"));
     }
-    // If a lifeline itself is killed, this process adopts the processes that it guarded.
-    if let Err(error) = adopt_orphans() {
+    // The first process of a container is the parent of all orphans. Another program's lifelines must not come back to it.
+    if std::process::id() == 1
+        && let Err(error) = adopt_orphans()
+    {
         tracing::debug!("orphans cannot be adopted on this system: {error}");
     }
     let outcome = prepare(serve, &diagnostics).and_then(|prepared| {

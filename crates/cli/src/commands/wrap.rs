@@ -54,8 +54,10 @@ pub(crate) fn run(wrap: &WrapArguments, verbose: bool) -> ExitCode {
     if let Some(why) = limits.promote_after.in_vain(limits.call_timeout) {
         diagnostics.warn(&why);
     }
-    // If the lifeline itself is killed, this process adopts the processes that it guarded.
-    if let Err(error) = adopt_orphans() {
+    // The first process of a container is the parent of all orphans. Another program's lifelines must not come back to it.
+    if std::process::id() == 1
+        && let Err(error) = adopt_orphans()
+    {
         tracing::debug!("orphans cannot be adopted on this system: {error}");
     }
     let outcome = runtime::Builder::new_current_thread().enable_all().build().and_then(|runtime| {

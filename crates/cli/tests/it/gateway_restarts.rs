@@ -209,7 +209,7 @@ fn f_80_what_jobs_end_with_is_said_once_and_not_before_there_is_one() {
     sandbox.settle_jobs();
 }
 
-/// Without a writable control group the gateway holds what a killed lifeline left.
+/// Without a writable control group the watcher of a lifeline holds what a killed lifeline left.
 #[test]
 fn f_50_a_killed_lifeline_leaves_nothing_behind_the_gateway_either() {
     if !rustix::process::geteuid().is_root() {

@@ -46,15 +46,25 @@ pub(crate) fn children(pid: i32) -> Vec<Entry> {
     pids.filter_map(entry).filter(|entry| entry.parent == pid).collect()
 }
 
-/// The lifeline of a guard: its only child. Waits until it is there.
+/// The lifeline of a guard, which is not below it and names it in its command line. Waits until it is there.
 #[track_caller]
 pub(crate) fn lifeline(guard: &Client) -> i32 {
     let mut found = None;
     wait_until("a lifeline", PATIENCE, || {
-        found = children(guard.pid()).into_iter().find(|child| !child.is_zombie).map(|child| child.pid);
+        found = lifelines(guard.pid()).first().copied();
         found.is_some()
     });
     found.expect("it was found")
+}
+
+/// The living lifelines of a guard or gateway.
+pub(crate) fn lifelines(owner: i32) -> Vec<i32> {
+    let owner = format!("--owner={owner}");
+    let pids = fs::read_dir("/proc")
+        .expect("/proc")
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    let all = pids.filter_map(entry).filter(|entry| entry.name == "mcp-lifeline" && !entry.is_zombie);
+    all.map(|entry| entry.pid).filter(|pid| command_line(*pid).contains(&owner)).collect()
 }
 
 /// What a process has open, as `number, what it is`: `0, pipe:[123]`.

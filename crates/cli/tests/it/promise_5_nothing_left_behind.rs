@@ -21,7 +21,7 @@ use serde_json::json;
 
 use crate::{
     harness::{Client, PATIENCE, Sandbox, figure, is_alive, lab_program, server_pid, wait_until},
-    processes::{children, command_line, control_groups, descriptors, entry, holds, lifeline},
+    processes::{children, command_line, control_groups, descriptors, entry, holds, lifeline, lifelines},
 };
 
 /// Programs that do not leave by themselves, or leave something behind, and how many processes they leave at least.
@@ -275,7 +275,7 @@ fn a_client_that_shuts_its_socket_down_is_noticed_at_the_next_write() {
     assert_eq!(client.exit_code_within(PROMPT), 0, "{:.2000}", client.stderr());
 }
 
-/// Without a writable control group the lifeline is what holds a tree together, and the guard where that was killed.
+/// Without a writable control group the lifeline is what holds a tree together, and its watcher where that was killed.
 #[test]
 fn an_ordinary_user_leaves_nothing_either() {
     // One who is not root is an ordinary user already.
@@ -476,8 +476,8 @@ fn r_42_restarts_leave_no_descriptor_thread_or_process_in_the_guard() {
         let before = lifeline(&client);
         client.tool_text("echo", json!({"text": round.to_string()}));
         wait_until("the next server", PATIENCE, || {
-            children(guard).len() == 1
-                && lifeline(&client) != before
+            children(guard).is_empty()
+                && lifelines(guard).iter().all(|lifeline| *lifeline != before)
                 && client.stderr().matches("is back").count() > round as usize
         });
     };
@@ -536,12 +536,7 @@ fn zombies_are_reaped() {
     wait_until("the line of orphans is at its end", PATIENCE, || lingering(&sandbox) == 1);
     wait_until("no zombie is left", PROMPT, || !children(first).iter().any(|child| child.is_zombie));
     crate::harness::signal(server_pid(&mut client), Signal::KILL);
-    wait_until("the next server", PATIENCE, || {
-        let mut children = children(client.pid()).into_iter();
-        children.any(|child| child.pid != first && !child.is_zombie)
-    });
-    wait_until("the old lifeline is reaped", PROMPT, || {
-        !children(client.pid()).iter().any(|child| child.is_zombie)
-    });
+    wait_until("the next server", PATIENCE, || lifelines(client.pid()).iter().any(|next| *next != first));
+    wait_until("what has started the lifelines is reaped", PROMPT, || children(client.pid()).is_empty());
     client.finish();
 }

@@ -250,21 +250,40 @@ fn a_job_outlives_a_client_that_reads_no_more() {
     survives(&mut scene, 0, |_| reader.shutdown(Shutdown::Both).expect("it is open"));
 }
 
-/// A client that kills every descendant of its guard kills the lifeline with it, and the kernel ends a server with its lifeline.
+/// All processes below this one by their parents, each behind its own.
+fn descendants(pid: i32) -> Vec<i32> {
+    let below = children(pid).into_iter().map(|child| child.pid);
+    below.flat_map(|child| [vec![child], descendants(child)].concat()).collect()
+}
+
+/// Clients end a server so: they walk down from its number, and kill each process that they meet.
 #[test]
-fn a_job_whose_whole_tree_is_killed_has_failed_and_leaves_nothing() {
-    fn descendants(pid: i32) -> Vec<i32> {
-        let below = children(pid).into_iter().map(|child| child.pid);
-        below.flat_map(|child| [vec![child], descendants(child)].concat()).collect()
+fn a_job_outlives_a_guard_whose_tree_is_killed() {
+    for is_deepest_first in [false, true] {
+        outlives(128 + 9, |guard| {
+            let mut tree = [vec![guard.pid()], descendants(guard.pid())].concat();
+            if is_deepest_first {
+                tree.reverse();
+            }
+            for pid in tree {
+                signal(pid, Signal::KILL);
+            }
+        });
     }
+}
+
+/// The watcher of the lifeline keeps the call holder, which is its child.
+#[test]
+fn a_job_outlives_the_watcher_of_its_lifeline() {
     let mut scene = Scene::new();
     let job = scene.job(until_go("one", 64));
-    let guard = scene.client.pid();
-    for pid in [vec![guard], descendants(guard)].concat() {
-        signal(pid, Signal::KILL);
-    }
-    scene.client.exit_code();
-    scene.failed(&job, "unhang_ended", "check before you repeat it");
+    let holder = scene.kill();
+    let watcher = entry(scene.lifeline).expect("the lifeline").parent;
+    assert_eq!(entry(holder).expect("the call holder").parent, watcher);
+    assert_eq!(entry(watcher).expect("the watcher").name, "mcp-line-watch");
+    signal(watcher, Signal::KILL);
+    scene.go();
+    scene.completed(&job, "one", 64);
 }
 
 #[test]

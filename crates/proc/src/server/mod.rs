@@ -5,12 +5,12 @@
 //!   of a socket closes, by whatever cause. Only an owner that has asked for it ([`Server::keep`]) has a successor, the holder.
 //! - Nothing here waits for a process. An owner waits for [`Server::event`] alone, and can cancel that at any point. It ends with
 //!   [`ServerEvent::Gone`] within the limit, whatever server and lifeline do.
-//! - The lifeline is reaped after the tree has gone and not before, so its number stays good until then.
+//! - The lifeline is known by number and start time once it has said who it is. Until then it is our child and not reaped.
 //!
 //! Theory of operation: [`Server::start`] makes three pipes and a socket pair, and starts the lifeline with the server's ends as its
-//! standard streams. The lifeline starts the server, lets go of the streams, and reports. From then on the owner holds the only other ends,
-//! and end-of-file works in both directions. A caller that awaits [`Server::event`] also drives the stop ladder; commands go to the
-//! lifeline as single bytes. If the lifeline is lost or does not report in time, the owner sweeps by itself (see `rescue.rs`).
+//! standard streams. The lifeline leaves our chain of parents and says who it is. It starts the server, lets go of the streams, and reports.
+//! From then on the owner holds the only other ends, and end-of-file works in both directions. A caller that awaits [`Server::event`] also
+//! drives the stop ladder; commands go to the lifeline as single bytes. If the lifeline is lost or does not report in time, the owner sweeps by itself (see `rescue.rs`).
 //!
 //! # A server that outlives its owner
 //!
@@ -54,7 +54,7 @@ use self::supervision::Supervision;
 use crate::{
     identity::set_process_name,
     ladder::StopTimeouts,
-    lifeline_process::LifelineProcess,
+    lifeline_process::{DetachedLifeline, LifelineProcess},
     lookup,
     pipe::{self, PipeReader, PipeWriter},
     spawn::{Environment, Launch, Process, SignalGroup, SpawnError, Stream, spawn},
@@ -201,7 +201,9 @@ impl Server {
         let output = PipeReader::resume(output, output_journal).map_err(failed("resuming the output"))?;
         let lifeline = pipe::register(hand_over.link, Interest::READABLE)
             .map_err(failed("listening to the lifeline"))?;
-        let process = LifelineProcess::Stranger(hand_over.lifeline);
+        // The lifeline tells of its watcher first.
+        let detached = DetachedLifeline { lifeline: hand_over.lifeline, watcher: None };
+        let process = LifelineProcess::Stranger(detached);
         let mut supervision =
             Supervision::new(process, "server".into(), LIFELINE_NAME.into(), hand_over.stop_timeouts);
         supervision.was_handed_over();
@@ -321,7 +323,7 @@ impl Server {
         self.input.as_ref().map(|input| self.supervision().holders(input.as_fd())).unwrap_or_default()
     }
 
-    /// Returns the process number of the lifeline.
+    /// Returns the process number of the lifeline. Until the server runs, it may be that of the process that starts the lifeline.
     #[must_use]
     pub fn lifeline_pid(&self) -> u32 {
         self.supervision().lifeline_pid()
@@ -370,6 +372,7 @@ fn launch(
     lifeline: &OwnedFd,
 ) -> io::Result<Process> {
     let mut arguments = spec.lifeline.arguments.clone();
+    arguments.push(format!("--owner={}", std::process::id()).into());
     arguments.push(format!("--link={}", lifeline.as_raw_fd()).into());
     arguments.push(format!("--grace={}", spec.grace.as_millis()).into());
     arguments.push(format!("--limit={}", spec.stop_limit.as_millis()).into());

@@ -1,6 +1,7 @@
 //! The reports of a lifeline to its owner: short lines of text.
 //!
-//! `started PID TIER [GROUP]`, `failed ERRNO`, `exited code N`, `exited signal N`, `gone LEAKED UNKILLED`, `kept ERRNO`.
+//! `started PID TIER [GROUP]`, `failed ERRNO`, `exited code N`, `exited signal N`, `gone LEAKED UNKILLED`, `kept ERRNO`,
+//! `detached PID:START [PID:START]`.
 //!
 //! Invariants: each report that is written here is read back as the same. A line that cannot be read is left out, never guessed.
 
@@ -12,7 +13,7 @@ use std::{
 };
 
 use super::{SweptTree, Tier};
-use crate::spawn::Exit;
+use crate::{identity::Identity, lifeline_process::DetachedLifeline, spawn::Exit};
 
 /// One line from the lifeline.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,6 +28,8 @@ pub(crate) enum LifelineReport {
     Gone(SweptTree),
     /// The lifeline has what a holder needs; with an error, it was refused and everything is as before.
     Kept(Result<(), i32>),
+    /// The lifeline is not the process that the owner has started, which ends.
+    Detached(DetachedLifeline),
 }
 
 impl LifelineReport {
@@ -39,6 +42,10 @@ impl LifelineReport {
             Self::Exited(Exit::Unknown) => "exited unknown".to_owned(),
             Self::Gone(swept) => format!("gone {} {}", swept.leaked, swept.unkilled),
             Self::Kept(outcome) => format!("kept {}", outcome.err().unwrap_or(0)),
+            Self::Detached(DetachedLifeline { lifeline, watcher }) => {
+                let watcher = watcher.map_or(String::new(), |watcher| format!(" {}", named(watcher)));
+                format!("detached {}{watcher}", named(*lifeline))
+            }
         }
         .into_bytes();
         if let Self::Started { group: Some(group), .. } = self {
@@ -71,10 +78,24 @@ impl LifelineReport {
                 0 => Ok(()),
                 errno => Err(errno),
             }),
+            b"detached" => Self::Detached(DetachedLifeline {
+                lifeline: identity(first)?,
+                watcher: second.map(|word| identity(word).ok_or(())).transpose().ok()?,
+            }),
             b"gone" => Self::Gone(SweptTree { leaked: first.parse().ok()?, unkilled: second?.parse().ok()? }),
             _ => return None,
         })
     }
+}
+
+/// Returns the text that [`identity`] reads.
+fn named(identity: Identity) -> String {
+    format!("{}:{}", identity.pid, identity.start)
+}
+
+fn identity(text: &str) -> Option<Identity> {
+    let (pid, start) = text.split_once(':')?;
+    Some(Identity { pid: pid.parse().ok()?, start: start.parse().ok()? })
 }
 
 impl Tier {
@@ -99,6 +120,9 @@ impl fmt::Display for Tier {
 mod tests {
     use super::*;
 
+    const LIFELINE: Identity = Identity { pid: 7, start: 8 };
+    const WATCHER: Identity = Identity { pid: 6, start: u64::MAX };
+
     #[test]
     fn every_report_is_read_back_as_it_was_written() {
         let reports = [
@@ -115,6 +139,8 @@ mod tests {
             LifelineReport::Gone(SweptTree { leaked: 3, unkilled: 1 }),
             LifelineReport::Kept(Ok(())),
             LifelineReport::Kept(Err(24)),
+            LifelineReport::Detached(DetachedLifeline { lifeline: LIFELINE, watcher: Some(WATCHER) }),
+            LifelineReport::Detached(DetachedLifeline { lifeline: LIFELINE, watcher: None }),
         ];
         for report in reports {
             let line = report.to_line();
@@ -124,9 +150,17 @@ mod tests {
 
     #[test]
     fn what_makes_no_sense_is_left_out() {
-        for line in
-            ["", "started", "started x subreaper", "started 1 moon", "gone 1", "exited code", "hello 1 2"]
-        {
+        for line in [
+            "",
+            "started",
+            "started x subreaper",
+            "started 1 moon",
+            "gone 1",
+            "exited code",
+            "hello 1 2",
+            "detached 1",
+            "detached 1:2 3",
+        ] {
             assert_eq!(LifelineReport::parse(line.as_bytes()), None, "{line}");
         }
     }

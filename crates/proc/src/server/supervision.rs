@@ -24,7 +24,7 @@ use crate::{
     ladder::{Ladder, StopAction, StopTimeouts},
     lifeline_process::LifelineProcess,
     rescue::TreeRescue,
-    spawn::{SpawnError, reap_departed},
+    spawn::{Process, SpawnError, reap_departed},
     sweep,
     system::{self, control_group},
     table::{ProcessEntry, descendants},
@@ -77,6 +77,8 @@ struct Keeping {
 #[derive(Debug)]
 pub(super) struct Supervision {
     lifeline: LifelineProcess,
+    /// The process that we started as the lifeline, after the lifeline has left it. It is about to exit.
+    launcher: Option<Process>,
     program: PathBuf,
     lifeline_program: PathBuf,
     keeping: Keeping,
@@ -101,6 +103,7 @@ impl Supervision {
     ) -> Self {
         Self {
             lifeline,
+            launcher: None,
             program,
             lifeline_program,
             keeping: Keeping::default(),
@@ -233,6 +236,12 @@ impl Supervision {
                 self.exited(exit);
             }
             LifelineReport::Kept(outcome) => self.answered(outcome),
+            LifelineReport::Detached(detached) => {
+                let before = std::mem::replace(&mut self.lifeline, LifelineProcess::Stranger(detached));
+                if let LifelineProcess::Child(process) = before {
+                    self.launcher = Some(process);
+                }
+            }
             LifelineReport::Gone(swept) if self.keeping.kept => self.gone(swept),
             LifelineReport::Gone(swept) => {
                 self.phase = StopPhase::Leaving { swept, until: Instant::now() + REAP_LIMIT };
@@ -301,7 +310,14 @@ impl Supervision {
             StopPhase::Leaving { .. } | StopPhase::Rescuing { .. } => Some(now + pause),
             StopPhase::Gone => None,
         };
+        let next = if self.launcher_has_ended() { next } else { earliest(next, now + REAP_PAUSE) };
         SupervisionStep { event, listens: matches!(self.phase, StopPhase::Held), next }
+    }
+
+    /// Reaps the process that we started, unless it is the lifeline.
+    fn launcher_has_ended(&mut self) -> bool {
+        self.launcher.take_if(|launcher| launcher.try_reap().is_some());
+        self.launcher.is_none()
     }
 
     /// Works towards the end, if the end has begun. Returns how long to wait before the next look.
@@ -340,6 +356,10 @@ impl Supervision {
         self.phase = StopPhase::Gone;
         reap_departed();
     }
+}
+
+fn earliest(one: Option<Instant>, other: Instant) -> Option<Instant> {
+    Some(one.map_or(other, |one| one.min(other)))
 }
 
 /// Sends a command. A lifeline that cannot take one more byte does not work, and is abandoned in its time.

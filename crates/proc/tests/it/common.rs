@@ -10,6 +10,7 @@ use std::{
     time::Duration,
 };
 
+use rustix::process::Pid;
 use tokio::time::{Instant, sleep, timeout};
 use unhang_proc::{
     identity::Identity,
@@ -232,6 +233,13 @@ pub(crate) fn marked(marker: &str) -> Vec<(u32, String)> {
         }
     }
     found
+}
+
+/// The parent of a process.
+pub(crate) fn parent(pid: u32) -> Pid {
+    let status = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    let fields = status.rsplit_once(')').unwrap().1;
+    Pid::from_raw(fields.split_whitespace().nth(1).unwrap().parse().unwrap()).unwrap()
 }
 
 /// Waits until no process with the marker is left.

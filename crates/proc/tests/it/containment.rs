@@ -3,7 +3,7 @@
 //! The cases are those of processes.md 1.4, where the plain group kill failed in 120 of 140 runs, and a daemon with an empty
 //! environment, which a search by environment would miss.
 
-use crate::common::{DAEMON, Program, Run, assert_no_survivors, marked, marker, script, wait_for};
+use crate::common::{DAEMON, Program, Run, assert_no_survivors, marked, marker, parent, script, wait_for};
 use rustix::process::{Pid, Signal, kill_process};
 use unhang_proc::server::Tier;
 
@@ -109,7 +109,7 @@ async fn lifeline_signalled(tier: Tier, signal: Signal) {
         let marker = marker();
         let mut owner = Owner::start(text, &marker, tier);
         let lifeline = Pid::from_raw(i32::try_from(owner.lifeline).unwrap()).unwrap();
-        // It is the owner's unreaped child, and the owner lives.
+        // Its watcher has not reaped it.
         kill_process(lifeline, signal).unwrap();
         let gone = owner.program.line_with("gone");
         assert!(gone.ends_with(" 0"), "{name}: {gone}");
@@ -129,17 +129,32 @@ async fn a_sigkilled_lifeline_leaves_nothing_with_a_subreaper() {
 }
 
 #[tokio::test]
-async fn what_a_killed_lifeline_leaves_comes_to_its_owner() {
+async fn what_a_killed_lifeline_leaves_comes_to_its_watcher() {
     let marker = marker();
     let mut owner = Owner::start(DAEMON, &marker, Tier::Subreaper);
-    // The owner looks when the server has ended too, and the daemon has no parent any more that it could be found by.
+    // The owner can do nothing, and could not find the daemon: it has no parent any more, and a session of its own.
     owner.program.process.signal(Signal::STOP);
     kill_process(Pid::from_raw(i32::try_from(owner.lifeline).unwrap()).unwrap(), Signal::KILL).unwrap();
-    wait_for(|| marked(&marker).len() == 2, || format!("{:?}", marked(&marker))).await;
+    wait_for(|| marked(&marker).len() == 1, || format!("{:?}", marked(&marker))).await;
     owner.program.process.signal(Signal::CONT);
     owner.program.line_with("gone");
     owner.program.ended().await;
-    // Nobody is given time: they were to be dead when the owner said so.
+    assert_eq!(marked(&marker), []);
+}
+
+/// They were to be dead when the owner said so, though the watcher ends them and not the owner.
+#[tokio::test]
+async fn an_owner_waits_for_the_watcher_of_a_killed_lifeline() {
+    let marker = marker();
+    let mut owner = Owner::start(DAEMON, &marker, Tier::Subreaper);
+    let watcher = parent(owner.lifeline);
+    kill_process(watcher, Signal::STOP).unwrap();
+    kill_process(Pid::from_raw(i32::try_from(owner.lifeline).unwrap()).unwrap(), Signal::KILL).unwrap();
+    // Owner, watcher and daemon are left.
+    wait_for(|| marked(&marker).len() == 3, || format!("{:?}", marked(&marker))).await;
+    kill_process(watcher, Signal::CONT).unwrap();
+    owner.program.line_with("gone");
+    owner.program.ended().await;
     assert_eq!(marked(&marker), []);
 }
 

@@ -1,6 +1,7 @@
 //! A server that outlives its owner under a holder.
 
 use std::{
+    collections::HashSet,
     fs,
     io::{BufRead, BufReader, IoSlice, Write},
     os::{
@@ -11,7 +12,7 @@ use std::{
     time::Duration,
 };
 
-use crate::common::{PATIENCE, Program, Run, assert_no_survivors, fixture, marked, marker, wait_for};
+use crate::common::{PATIENCE, Program, Run, assert_no_survivors, fixture, marked, marker, parent, wait_for};
 use rustix::process::Signal;
 use tokio::time::Instant;
 use unhang_proc::{
@@ -69,11 +70,13 @@ impl Scene {
         scene
     }
 
-    /// Waits for the end of the server's tree. The lifeline is there still, and it alone.
+    /// Waits for the end of the server's tree. The lifeline is there still, and its watcher, and no other process.
     async fn tree_is_gone(&mut self) {
         self.run.until("gone", |run| run.swept.is_some()).await;
         let left: Vec<u32> = marked(&self.run.marker).iter().map(|(pid, _)| *pid).collect();
-        assert_eq!(left, [self.run.server.lifeline_pid()]);
+        let lifeline = self.run.server.lifeline_pid();
+        let watcher = parent(lifeline).as_raw_nonzero().get().unsigned_abs();
+        assert_eq!(HashSet::from_iter(left), HashSet::from([watcher, lifeline]));
     }
 
     /// The owner goes, and its holder comes.
@@ -318,7 +321,7 @@ async fn a_server_whose_holder_cannot_be_started_ends() {
 async fn a_server_whose_holder_is_killed_ends() {
     let mut holder = Scene::ready("echo ready; cat").await.leave().await;
     holder.until("started");
-    assert_eq!(marked(&holder.marker).len(), 2, "server and lifeline");
+    assert_eq!(marked(&holder.marker).len(), 3, "server, lifeline and watcher");
     assert!(holder.identity.signal(Signal::KILL));
     holder.nothing_is_left().await;
 }

@@ -2,7 +2,7 @@
 
 use std::{collections::HashSet, fs, os::fd::OwnedFd, path::Path};
 
-use crate::common::{DAEMON, Run, assert_no_survivors, marked, marker, script, wait_for};
+use crate::common::{DAEMON, Run, assert_no_survivors, marked, marker, parent, script, wait_for};
 use rustix::{
     io::{FdFlags, fcntl_setfd},
     process::{Pid, Resource, Rlimit, Signal, kill_process, prlimit},
@@ -15,7 +15,7 @@ fn open(pid: u32) -> HashSet<String> {
     links.filter_map(|entry| Some(fs::read_link(entry.path()).ok()?.to_str()?.to_owned())).collect()
 }
 
-/// Number of the lifeline, which is our child and has not been reaped.
+/// Number of the lifeline, which its watcher has not reaped.
 fn lifeline(run: &Run) -> Pid {
     Pid::from_raw(i32::try_from(run.server.lifeline_pid()).unwrap()).unwrap()
 }
@@ -38,6 +38,63 @@ async fn when_a_server_is_said_to_run_its_lifeline_holds_nothing_of_it() {
     assert_eq!(fs::read_link(format!("/proc/{lifeline}/cwd")).unwrap(), Path::new("/"));
     assert_eq!(fs::read_to_string(format!("/proc/{lifeline}/comm")).unwrap(), "mcp-lifeline\n");
     run.server.begin_stop();
+    run.gone().await;
+}
+
+/// Clients end a server by walking down from its number.
+#[tokio::test]
+async fn neither_lifeline_nor_watcher_is_below_the_owner() {
+    let mut run = Run::new("echo ready; cat >/dev/null", Tier::Subreaper);
+    run.ready().await;
+    let own = Pid::from_raw(i32::try_from(std::process::id()).unwrap());
+    let lifeline = run.server.lifeline_pid();
+    let watcher = parent(lifeline).as_raw_nonzero().get().unsigned_abs();
+    assert_eq!(fs::read_to_string(format!("/proc/{watcher}/comm")).unwrap(), "mcp-line-watch\n");
+    // The process that we have started ends at once, and is reaped here.
+    run.until("reaped", |_| parent(watcher) != own.unwrap()).await;
+    let mut above = watcher;
+    while above > 1 {
+        let next = parent(above);
+        assert_ne!(Some(next), own);
+        above = next.as_raw_nonzero().get().unsigned_abs();
+    }
+    run.server.begin_stop();
+    run.gone().await;
+}
+
+/// The end of a pipe is seen only if nobody else holds it, and nobody may keep a folder or the link.
+#[tokio::test]
+async fn when_a_server_is_said_to_run_its_watcher_holds_nothing_of_it() {
+    let marker = marker();
+    let spec = script("echo ready; cat >/dev/null", &marker, Tier::Subreaper);
+    let mut run = Run::of(&ServerSpec { folder: Some("/usr".into()), ..spec }, marker);
+    run.until("started", |run| run.tier.is_some()).await;
+    let watcher = parent(run.server.lifeline_pid()).as_raw_nonzero().get().unsigned_abs();
+    assert_eq!(open(watcher), HashSet::from(["/dev/null".to_owned()]));
+    assert_eq!(fs::read_link(format!("/proc/{watcher}/cwd")).unwrap(), Path::new("/"));
+    run.server.begin_stop();
+    run.gone().await;
+}
+
+#[tokio::test]
+async fn a_lifeline_whose_watcher_is_killed_goes_on() {
+    let mut run = Run::new("echo ready; cat >/dev/null", Tier::Subreaper);
+    run.ready().await;
+    kill_process(parent(run.server.lifeline_pid()), Signal::KILL).unwrap();
+    run.server.begin_stop();
+    run.gone().await;
+    assert_eq!(run.exit, Some(Exit::Code(0)));
+}
+
+/// A stop signal is meant for the lifeline, which knows what is to be done.
+#[tokio::test]
+async fn a_terminated_watcher_stays() {
+    let mut run = Run::new("echo ready; cat >/dev/null", Tier::Subreaper);
+    run.ready().await;
+    let watcher = parent(run.server.lifeline_pid());
+    kill_process(watcher, Signal::TERM).unwrap();
+    run.server.begin_stop();
+    assert_eq!(parent(run.server.lifeline_pid()), watcher);
     run.gone().await;
 }
 
@@ -122,11 +179,12 @@ async fn a_server_dies_with_its_lifeline_though_its_owner_does_nothing() {
     run.gone().await;
 }
 
-/// This test's program has not asked for the orphans of its lifelines, so they are known by their session alone.
+/// Nobody gets the orphans if the watcher is killed too, so they are known by their session alone.
 #[tokio::test]
-async fn without_a_lifeline_its_session_is_swept_and_the_end_is_told_once() {
+async fn without_lifeline_and_watcher_the_session_is_swept_and_the_end_is_told_once() {
     let mut run = Run::new("sleep $1 & echo ready; cat >/dev/null", Tier::Subreaper);
     run.ready().await;
+    kill_process(parent(run.server.lifeline_pid()), Signal::KILL).unwrap();
     kill_process(lifeline(&run), Signal::KILL).unwrap();
     // Until its parents have ended it could be found by them.
     wait_for(|| marked(&run.marker).len() == 1, || format!("{:?}", marked(&run.marker))).await;
