@@ -154,7 +154,7 @@ fn end_of_left(
     } else if call.keeper.is_some() {
         Some(keeper_gone(call))
     } else {
-        Some(unhang_ended(Some(call.is_repeatable)))
+        Some(lost_with_holder(call).unwrap_or_else(|| unhang_ended(Some(call.is_repeatable))))
     })
 }
 
@@ -175,6 +175,13 @@ pub(crate) fn unhang_ended(is_repeatable: Option<bool>) -> EndRecord {
             again(is_repeatable)
         ),
     )
+}
+
+/// Makes the end of a call whose answer was lost with its holder; `None` if nothing is known of that.
+pub(crate) fn lost_with_holder(call: &CallRecord) -> Option<EndRecord> {
+    let why = call.lost_with_holder.as_ref()?;
+    let ending = holder_gone(call, EndReason::StreamNotResumable, why);
+    Some(EndRecord { outcome: JobEnd::Lost, ..ending })
 }
 
 /// Makes the end of a call whose holder has gone. `what_else` continues the sentence.
@@ -374,6 +381,38 @@ mod tests {
             untold.ends_with("before the answer came"),
             "nobody knows whether it can be repeated: {untold}"
         );
+    }
+
+    #[test]
+    fn a_call_whose_answer_is_lost_with_its_holder_says_why() {
+        for (process, ticket, expected) in [
+            (NOBODY, None, "lost stream_not_resumable"),
+            (NOBODY, Some(ticket(false)), "alive"),
+            (crate::shims::this_process().unwrap().process, None, "alive"),
+        ] {
+            let mut test = TestFolder::new();
+            let mut record = call(&test.starter.boot_id, process, ticket);
+            record.timeout_ms = Some(7_200_000);
+            let known = record.call.as_mut().unwrap();
+            known.lost_with_holder = Some("`srv` gave its events no ids".to_owned());
+            let known = known.clone();
+            let job = test.accept(&record);
+            let admission = JobAdmission { starter: &test.starter, limit: None, is_open: false };
+            judge_call(&test.data, &mut test.store, &job, &known, &admission).unwrap();
+            let row = test.get(record.job_id);
+            let Some(ending) = row.record.ending else {
+                assert_eq!(expected, "alive");
+                continue;
+            };
+            assert_eq!(format!("{} {}", row.record.status, ending.reason.unwrap()), expected);
+            let detail = ending.detail.unwrap();
+            assert_eq!(
+                detail,
+                "the unhang process that waited for the answer of `srv` ended before the answer came, and \
+                 `srv` gave its events no ids; the server may have carried out the call, so check before \
+                 you repeat it"
+            );
+        }
     }
 
     /// The state of a call whose holder has gone, with this keeper, as the next look leaves it.

@@ -136,6 +136,8 @@ pub enum EndReason {
     ToolError,
     /// The unhang process that waited for the answer ended.
     UnhangEnded,
+    /// The stream on which the answer was to come broke off with the end of unhang, and cannot be resumed.
+    StreamNotResumable,
 }
 
 impl fmt::Display for EndReason {
@@ -153,6 +155,7 @@ impl fmt::Display for EndReason {
             Self::ServerError => "server_error",
             Self::ToolError => "tool_error",
             Self::UnhangEnded => "unhang_ended",
+            Self::StreamNotResumable => "stream_not_resumable",
         })
     }
 }
@@ -263,7 +266,7 @@ impl JobRecord {
         self.ending = Some(ending.clone());
         // The answer cannot be asked for any more.
         if let Some(call) = &mut self.call {
-            (call.ticket, call.keeper) = (None, None);
+            (call.ticket, call.keeper, call.lost_with_holder) = (None, None, None);
         }
     }
 }
@@ -449,6 +452,7 @@ mod tests {
             (EndReason::ServerError, "server_error"),
             (EndReason::ToolError, "tool_error"),
             (EndReason::UnhangEnded, "unhang_ended"),
+            (EndReason::StreamNotResumable, "stream_not_resumable"),
         ] {
             assert_eq!(reason.to_string(), name);
             assert_eq!(serde_json::to_value(reason).unwrap(), name);
@@ -505,12 +509,14 @@ mod tests {
                 let mut record = call("boot", NOBODY, Some(ticket(true)));
                 let identity = Holder { boot_id: "boot".to_owned(), process: NOBODY };
                 record.call.as_mut().unwrap().keeper = Some(CallKeeper { identity, is_free: false });
+                record.call.as_mut().unwrap().lost_with_holder = Some("the server has no ids".to_owned());
                 record.started_at = Some(seen);
                 let ending = EndRecord { started_at, ..EndRecord::without_run(outcome) };
                 record.end(&ending);
                 assert_eq!((record.status, record.started_at), (status, Some(known)));
                 let call = record.call.unwrap();
                 assert_eq!((record.ending, call.ticket, call.keeper), (Some(ending), None, None));
+                assert_eq!(call.lost_with_holder, None);
             }
         }
         let ending = EndRecord { exit_code: Some(3), ..EndRecord::without_run(JobEnd::Failed) };

@@ -114,6 +114,7 @@ pub(crate) fn call(boot_id: &str, process: ProcessRecord, ticket: Option<CallTic
         holder: Holder { boot_id: boot_id.to_owned(), process },
         ticket,
         keeper: None,
+        lost_with_holder: None,
     };
     JobRecord { call: Some(call), command: Vec::new(), status: JobState::Running, ..command() }
 }

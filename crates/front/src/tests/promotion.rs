@@ -47,6 +47,7 @@ pub(super) fn report(change: impl FnOnce(&mut unhang_jobs::record::JobRecord)) -
             holder,
             ticket: None,
             keeper: None,
+            lost_with_holder: None,
         });
         record.started_at = Some(record.created_at);
         change(record);

@@ -49,7 +49,7 @@ use crate::{
     error::JobError,
     folder::{ARGUMENTS, DataFolder, ERROR, FileError, LOCK, RESULT, STDOUT, WorkFolder},
     id::JobId,
-    judge_call::unhang_ended,
+    judge_call::{lost_with_holder, unhang_ended},
     progress::JobProgress,
     record::{CallRecord, CallTicket, EndReason, EndRecord, FORMAT, Holder, JobEnd, JobRecord, JobState},
     room::{ROOM_LOOK, is_full},
@@ -88,6 +88,8 @@ pub struct Adoption {
     pub timeout: Option<Duration>,
     /// The ticket with which other processes can get the answer, if its server keeps it.
     pub ticket: Option<CallTicket>,
+    /// Why the answer is lost with this process, as [`CallRecord::lost_with_holder`] has it.
+    pub lost_with_holder: Option<String>,
 }
 
 impl Adoption {
@@ -130,6 +132,7 @@ impl Adoption {
                 holder: Holder { boot_id, process },
                 ticket: self.ticket.clone(),
                 keeper: None,
+                lost_with_holder: self.lost_with_holder.clone(),
             }),
             command: Vec::new(),
             folder: inner.data.job(self.id).path().to_owned(),
@@ -169,6 +172,13 @@ pub enum CallEnd {
         /// The error that the caller would have had, as JSON.
         error: Option<String>,
     },
+    /// Nobody will ever know how the call ended at its server.
+    Lost {
+        /// The reason.
+        reason: EndReason,
+        /// The reason in words for a person.
+        detail: String,
+    },
     /// Somebody cancelled the call.
     Cancelled,
 }
@@ -200,6 +210,9 @@ impl CallEnd {
                     work.replace(ERROR, error.as_bytes())?;
                 }
                 EndRecord::without_run(JobEnd::Failed).because(*reason, detail.clone())
+            }
+            CallEnd::Lost { reason, detail } => {
+                EndRecord::without_run(JobEnd::Lost).because(*reason, detail.clone())
             }
             CallEnd::Cancelled => EndRecord::without_run(JobEnd::Cancelled),
         })
@@ -262,7 +275,10 @@ impl EngineState {
                 continue;
             }
             let known = self.memory.status(id).and_then(|status| status.record.call);
-            let ending = unhang_ended(known.map(|call| call.is_repeatable));
+            let ending = known
+                .as_ref()
+                .and_then(lost_with_holder)
+                .unwrap_or_else(|| unhang_ended(known.map(|call| call.is_repeatable)));
             let settled = write_ending(&self.data, id, &ending)
                 .map_err(StoreError::from)
                 .and_then(|ending| settle(&self.data, store, id, &ending, &self.admission()));
@@ -479,6 +495,12 @@ impl Engine {
     #[must_use]
     pub fn left_calls(&self) -> Vec<JobStatus> {
         tickets::left_calls(&self.inner)
+    }
+
+    /// Returns the calls that have not ended and have a ticket, whichever process holds them.
+    #[must_use]
+    pub fn ticketed_calls(&self) -> Vec<JobStatus> {
+        tickets::ticketed_calls(&self.inner)
     }
 
     /// Takes up a call that was left; from then on this process holds it. Returns `None` if the call has ended, or another process was

@@ -33,7 +33,7 @@ use crate::{
     folder::{CANCEL, EXIT, FileError, LOCK, RECORD, STDOUT},
     id::JobId,
     judge_call::{CallHolder, left, may_be_taken_up},
-    record::{CallTicket, Holder, JobRecord},
+    record::{CallRecord, CallTicket, Holder, JobRecord},
     store::{self, JobRow, ShimStarter},
 };
 
@@ -46,6 +46,19 @@ impl HeldCall {
     pub fn note(&self, ticket: CallTicket) -> impl Future<Output = Result<(), JobError>> + Send + use<> {
         let (engine, id) = (self.engine.clone(), self.id());
         async move { engine.run_write(CHANGE_LIMIT, move |inner| write_ticket(inner, id, ticket)).await }
+    }
+
+    /// Notes why the answer is lost if this process goes, as [`CallRecord::lost_with_holder`] has it. Durable and bounded as [`Self::note`]
+    /// is.
+    ///
+    /// # Errors
+    /// Fails if the disk or the database fails. Then the end of the call tells of this process alone.
+    pub fn note_lost_with_holder(
+        &self,
+        why: String,
+    ) -> impl Future<Output = Result<(), JobError>> + Send + use<> {
+        let (engine, id) = (self.engine.clone(), self.id());
+        async move { engine.run_write(CHANGE_LIMIT, move |inner| write_loss(inner, id, why)).await }
     }
 
     /// Lets go of the call without an end: its server has the answer, and the process that takes it up asks for the answer with this
@@ -77,6 +90,11 @@ pub(super) fn left_calls(inner: &EngineState) -> Vec<JobStatus> {
         call.is_some_and(|call| left(call, &inner.starter) == CallHolder::Yes)
     });
     calls
+}
+
+/// Lists the calls that have not ended and whose answers other processes can have, whoever holds them.
+pub(super) fn ticketed_calls(inner: &EngineState) -> Vec<JobStatus> {
+    inner.memory.calls(|record| record.call.as_ref().is_some_and(CallRecord::has_ticket))
 }
 
 /// Takes up a call that was left. Returns the claim, and the size of its log; `None` if the call has ended, or another process was faster.
@@ -112,6 +130,19 @@ fn write_ticket(inner: &EngineState, id: JobId, ticket: CallTicket) -> Result<()
             return false;
         }
         call.ticket = Some(ticket);
+        true
+    });
+    is_noted.map(drop)
+}
+
+fn write_loss(inner: &EngineState, id: JobId, why: String) -> Result<(), JobError> {
+    let is_noted = change(inner, id, |record| {
+        let ours = this_process(inner);
+        let Some(call) = record.call.as_mut().filter(|call| call.holder == ours) else { return false };
+        if call.lost_with_holder.as_ref() == Some(&why) {
+            return false;
+        }
+        call.lost_with_holder = Some(why);
         true
     });
     is_noted.map(drop)
@@ -175,6 +206,7 @@ mod tests {
             elapsed: Duration::ZERO,
             timeout: Some(Duration::from_secs(7200)),
             ticket: Some(ticket),
+            lost_with_holder: None,
         };
         let (mut held, _) = engine.adopt(adoption).await.unwrap();
         // By its row alone, as where the folder could not be locked.

@@ -2,12 +2,12 @@
 //!
 //! Invariants
 //!
-//! - A call that has ended has neither ticket nor keeper.
+//! - A call that has ended has neither ticket nor keeper nor a [`CallRecord::lost_with_holder`].
 //! - A call with a keeper has a ticket too, its own or [`CallTicket::stand_in`]. An older unhang knows no keepers. It settles a call as soon
 //!   as the holder has gone, unless the call has a ticket and its time is not over. So [`FORMAT`](super::FORMAT) stays: an older unhang
 //!   still lists such a call and cancels it, and it finds no server with the stand-in's name.
 
-use std::io;
+use std::{fmt, io};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -32,6 +32,9 @@ pub struct CallRecord {
     /// The process that stands by, and that has the answer waited for when the holder has gone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub keeper: Option<CallKeeper>,
+    /// Why the answer is lost if the holder goes: the rest of a sentence for a person. `None` if nothing is known. A ticket outweighs it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lost_with_holder: Option<String>,
 }
 
 impl CallRecord {
@@ -42,15 +45,26 @@ impl CallRecord {
 }
 
 /// The means to get the answer of a call whose holder has gone: the server keeps the answer, under a name of its own.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Serialize, Deserialize)]
 pub struct CallTicket {
     /// The server that keeps the answer, told from others of the same name.
     pub kept_by: String,
-    /// The parameters of the request to that server. This crate does not read them, and they hold no secrets.
+    /// The parameters of the request to that server. This crate does not read them. They can hold the name of a session, which is a
+    /// secret: nothing shows them.
     pub details: Value,
     /// Whether the holder has let go of the call. The holder may live on.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_free: bool,
+}
+
+impl fmt::Debug for CallTicket {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("CallTicket")
+            .field("kept_by", &self.kept_by)
+            .field("is_free", &self.is_free)
+            .finish_non_exhaustive()
+    }
 }
 
 /// The name of no server: those of servers are digests.
@@ -130,6 +144,14 @@ mod tests {
         assert!(older.ticket.is_some_and(|ticket| !ticket.is_free), "it leaves the call alone for its time");
         assert!(!call.has_ticket(), "nobody is asked for the answer");
         assert_eq!(from_value::<CallRecord>(written).unwrap(), call);
+    }
+
+    #[test]
+    fn what_a_ticket_holds_is_shown_to_nobody() {
+        let details = json!({ "stream": { "session": "secret-7" } });
+        let ticket = CallTicket { kept_by: "srv-1".to_owned(), details, is_free: true };
+        let shown = format!("{ticket:?}");
+        assert!(shown.contains("srv-1") && !shown.contains("secret-7"), "{shown}");
     }
 
     #[test]

@@ -28,6 +28,7 @@ pub(crate) fn call() -> Adoption {
         elapsed: Duration::from_secs(48),
         timeout: Some(Duration::from_secs(7200)),
         ticket: None,
+        lost_with_holder: None,
     }
 }
 

@@ -88,6 +88,7 @@ fn the_machine_is_told_in_tenths_of_a_per_cent_and_ties_as_what_jobs_end_with() 
                     holder: Holder { boot_id: "b".to_owned(), process: Identity::own().unwrap().into() },
                     ticket: None,
                     keeper: None,
+                    lost_with_holder: None,
                 });
             }),
             status(|record| record.status = JobState::Completed),
