@@ -7,7 +7,8 @@
 //!
 //! - The events depend on the bytes alone, never on how they were cut into reads.
 //! - Of an event whose data is over the limit, only its length is kept, and the next one is read as usual.
-//! - An event without data says nothing; its id and its `retry` count all the same. An event in which the stream breaks off does not count.
+//! - An event without data says nothing; its id and its `retry` count all the same. An event in which the stream breaks off does not count,
+//!   and neither does its id.
 
 use std::{collections::VecDeque, time::Duration};
 
@@ -26,6 +27,8 @@ pub enum SseEvent {
     Endpoint(String),
     /// A message that was longer than the limit, and is gone; its length.
     Oversized(u64),
+    /// The id after which the stream can be taken up again: everything up to here has been given.
+    Mark(String),
 }
 
 /// Cuts a stream into events.
@@ -43,6 +46,8 @@ pub struct Events {
     /// The data is over the limit; this many bytes of it have gone.
     lost: u64,
     id: Option<String>,
+    /// The id of the event that has not ended.
+    next_id: Option<String>,
     retry: Option<Duration>,
     found: VecDeque<SseEvent>,
 }
@@ -72,6 +77,7 @@ impl Events {
             data: None,
             lost: 0,
             id: None,
+            next_id: None,
             retry: None,
             found: VecDeque::new(),
         }
@@ -169,7 +175,7 @@ impl Events {
                 }
             }
             b"id" if skipped == 0 && value.len() <= LONGEST_ID && !value.contains(&0) => {
-                self.id = String::from_utf8(value.to_vec()).ok();
+                self.next_id = String::from_utf8(value.to_vec()).ok();
             }
             b"retry" => {
                 let number = std::str::from_utf8(value).ok().and_then(|text| text.parse().ok());
@@ -209,6 +215,12 @@ impl Events {
             _ => None,
         };
         self.found.extend(found);
+        if let Some(id) = self.next_id.take() {
+            if !id.is_empty() && self.id.as_ref() != Some(&id) {
+                self.found.push_back(SseEvent::Mark(id.clone()));
+            }
+            self.id = Some(id);
+        }
     }
 }
 
@@ -239,10 +251,24 @@ mod tests {
                 message("{\"a\":1}"),
                 message("x\ny"),
                 message("z"),
+                SseEvent::Mark("7".to_owned()),
                 SseEvent::Endpoint("/messages?s=1".to_owned()),
             ];
             assert_eq!(found, expected, "in pieces of {size}");
             assert_eq!((events.last_id(), events.retry()), (Some("7"), Some(Duration::from_millis(250))));
+        }
+    }
+
+    #[test]
+    fn an_id_counts_when_its_event_has_ended_and_comes_after_it() {
+        let mark = |id: &str| SseEvent::Mark(id.to_owned());
+        let stream =
+            b"id: 1\ndata: a\n\ndata: b\n\nid: 2\ndata: c\n\nid: 2\ndata: d\n\nid: 3\ndata: broken off";
+        for size in 1..stream.len() {
+            let (found, events) = cut(stream, size, 100);
+            let expected = [message("a"), mark("1"), message("b"), message("c"), mark("2"), message("d")];
+            assert_eq!(found, expected, "in pieces of {size}");
+            assert_eq!(events.last_id(), Some("2"), "the event with the id 3 is to come again");
         }
     }
 
