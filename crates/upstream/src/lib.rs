@@ -15,6 +15,7 @@
 //! - Dropping the wait for an answer withdraws the request; the server is told, and its late answer goes nowhere.
 //! - The actor ends the server when it is told to, or when all handles are dropped. The lifeline does so whatever happens to the actor.
 
+pub mod call_stream;
 pub mod client;
 pub mod handshake;
 pub mod http;
@@ -39,6 +40,7 @@ use tokio::{
 use unhang_bridge::params::Signature;
 use unhang_proc::deadline::Deadline;
 
+use self::call_stream::CallStream;
 use self::handshake::ServerInfo;
 use self::kept_request::{KeepCommand, SentSender};
 use self::question::{OfSession, SideMessageSender};
@@ -89,6 +91,8 @@ pub(crate) struct ActorRequest {
     pub(crate) mirrored: Vec<(String, String)>,
     /// Receives the request once a process of the server has been sent it, so that it can be kept.
     pub(crate) sent: Option<SentSender>,
+    /// Hears of the stream of the answer, if the server is reached over HTTP.
+    pub(crate) stream: Option<CallStream>,
 }
 
 /// A command to an actor.

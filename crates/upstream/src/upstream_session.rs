@@ -33,6 +33,7 @@ pub(crate) use self::{outbox::Outgoing, reply_budget::ReplyReservation};
 use super::{
     ActorCommand, ActorRequest, LISTEN, Mailbox, ProgressSender, RequestOutcome, RequestSignature,
     ServerPhase,
+    call_stream::CallStream,
     handshake::{Handshake, HandshakeRequest, Introduction, ServerInfo},
     kept_request::{KeepCommand, SentRequest},
     listener::ServerListener,
@@ -74,6 +75,7 @@ pub(crate) enum RequestOrigin {
         progress: Option<ProgressSender>,
         asides: Option<SideMessageSender>,
         session: Option<OfSession>,
+        stream: Option<CallStream>,
     },
 }
 
@@ -286,9 +288,22 @@ impl UpstreamSession {
         }
     }
 
+    /// Returns the listener that hears of the stream of this request's answer; `None` if there is none.
+    pub(crate) fn stream_of(&self, id: &Id) -> Option<&CallStream> {
+        match self.request_table.whose(id) {
+            Some(RequestOrigin::Caller { stream, .. }) => stream.as_ref(),
+            _ => None,
+        }
+    }
+
     /// Returns the ids of the server's questions that wait for an answer.
     pub(crate) fn open_questions(&self) -> impl Iterator<Item = &Id> {
         self.questions.ids()
+    }
+
+    /// Returns whether a question of the server waits for its answer.
+    pub(crate) fn is_asked(&self) -> bool {
+        !self.questions.is_empty()
     }
 
     /// Returns the request of the handshake that has this id; `None` if it is another request, or over.
@@ -380,6 +395,7 @@ impl UpstreamSession {
             signed,
             mirrored,
             sent,
+            stream,
         } = request;
         if let Some(happened) = self.overload(waiting + self.out.unsent()) {
             let failure =
@@ -392,7 +408,7 @@ impl UpstreamSession {
         // The request may be older than this server.
         let before = self.origin.saturating_duration_since(since);
         let since = since.saturating_duration_since(self.origin);
-        let whose = RequestOrigin::Caller { reply, progress, asides, session };
+        let whose = RequestOrigin::Caller { reply, progress, asides, session, stream };
         let id = self.request_table.begin_late((since, before), &method, limit, whose);
         if wants_progress {
             params = with_progress_token(Json::new(params.as_bytes()), &id);

@@ -38,6 +38,7 @@ mod lists;
 mod mirrors;
 mod pool;
 mod resumed;
+mod resumed_stream;
 mod subscription;
 
 use std::{borrow::Cow, collections::BTreeMap, future::pending, sync::Arc, time::Duration};
@@ -59,12 +60,14 @@ pub use self::{
     job_resource::JobResource,
     pool::{DisposeOutcome, ServerPool},
     resumed::{ResumedAnswer, ResumedServer},
+    resumed_stream::{ResumedClient, ResumedStream},
     subscription::{Subscription, Topics},
 };
 pub use unhang_net::http::Address;
 
 use crate::{
     ActorRequest, Mailbox, UpstreamHandle,
+    call_stream::CallStream,
     handshake::{HEADER_MISMATCH, Introduction},
     http,
     kept_request::SentSender,
@@ -145,6 +148,8 @@ pub struct CallOptions {
     pub headers: Vec<(String, String)>,
     /// Receives the request once a process of the server has been sent it.
     pub sent: Option<SentSender>,
+    /// Hears of the stream of the answer, if the server is reached over HTTP.
+    pub stream: Option<CallStream>,
 }
 
 impl From<&RequestOptions> for CallOptions {
@@ -346,7 +351,7 @@ impl Client {
     ) -> Result<Box<RawValue>, Error> {
         let deadline = Deadline::after(limit.saturating_sub(since.elapsed()));
         let request = |mut mirrored: Vec<(String, String)>| {
-            let CallOptions { progress, asides, session, signed, headers, sent, .. } = manner.clone();
+            let CallOptions { progress, asides, session, signed, headers, sent, stream, .. } = manner.clone();
             mirrored.extend(headers);
             let (method, params) = (method.into(), params.to_owned());
             self.link.request(ActorRequest {
@@ -360,6 +365,7 @@ impl Client {
                 signed,
                 mirrored,
                 sent,
+                stream,
             })
         };
         let Some(mirrors) = self.mirrors.as_ref().filter(|_| session.revision.is_stateless()) else {

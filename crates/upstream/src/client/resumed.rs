@@ -59,8 +59,13 @@ impl ResumedServer {
                 let (reply, received) = oneshot::channel();
                 let (told, progress) = watch::channel(None);
                 let (said, asides) = mpsc::channel(ASIDES);
-                let origin =
-                    RequestOrigin::Caller { reply, progress: Some(told), asides: Some(said), session };
+                let origin = RequestOrigin::Caller {
+                    reply,
+                    progress: Some(told),
+                    asides: Some(said),
+                    session,
+                    stream: None,
+                };
                 let outcome = Box::pin(client.link.outcome(received));
                 ((request, origin), ResumedAnswer { outcome, progress, asides })
             })

@@ -30,6 +30,8 @@ pub(super) enum ExchangeEvent {
     /// The answer has begun; it may name the session.
     Opened(Option<String>),
     Event(SseEvent),
+    /// Everything up to here has been said, and the stream can be taken up again from here.
+    Marked(ResumePoint),
     /// The whole answer at once: the name of the session, if there is one, and one message.
     Whole(Option<String>, Vec<u8>),
     Closed(Close),
@@ -121,7 +123,15 @@ async fn answered(
             let ended = loop {
                 match events.next().await {
                     Ok(Some(event)) => {
-                        if tell(ExchangeEvent::Event(event)).await.is_err() {
+                        let event = match (event, which) {
+                            (SseEvent::Mark(id), ExchangeKind::Request(_)) => {
+                                let point = ResumePoint { last_id: Some(id), retry: events.retry() };
+                                ExchangeEvent::Marked(point)
+                            }
+                            (SseEvent::Mark(_), _) => continue,
+                            (event, _) => ExchangeEvent::Event(event),
+                        };
+                        if tell(event).await.is_err() {
                             break None;
                         }
                     }

@@ -12,7 +12,8 @@ use super::{
     BrokenStream, Exchange, Handshake, HttpActor, HttpTransport, LEAST_RETRY, LISTENING, MOST_RETRY,
     Outgoing, RETRY,
     era_probe::Suspicion,
-    exchange::{Close, ExchangeEvent, ExchangeKind},
+    exchange::{Close, ExchangeEvent, ExchangeKind, ResumePoint},
+    resumption::{MOST_VAIN, WatchedStream, without_session},
     verdict::{TOO_LARGE, error_member, in_short, is_answer},
 };
 use unhang_core::{
@@ -48,6 +49,7 @@ impl HttpActor {
             _ if matches!(which, ExchangeKind::Stream(number) if !self.is_current(number)) => {}
             ExchangeEvent::Opened(session) => self.opened(&which, session),
             ExchangeEvent::Event(event) => self.event(&which, event),
+            ExchangeEvent::Marked(point) => self.marked(&which, point),
             ExchangeEvent::Whole(session, message) => {
                 self.opened(&which, session);
                 self.event(&which, SseEvent::Message(message));
@@ -142,7 +144,23 @@ impl HttpActor {
                     }
                 }
             }
-            (SseEvent::Endpoint(_), _) => {}
+            (SseEvent::Endpoint(_) | SseEvent::Mark(_), _) => {}
+        }
+    }
+
+    /// Returns the watch over the stream of a request that is posted now, if somebody wants to hear of the stream.
+    pub(super) fn watched(&self, id: &Id) -> Option<WatchedStream> {
+        let stream = self.upstream_session.stream_of(id)?.clone();
+        Some(WatchedStream::begin(stream, self.upstream_session.session.as_ref()?.revision))
+    }
+
+    /// Notes from where the stream of a request can be resumed. The point of the answer itself is of no use to anybody.
+    fn marked(&mut self, which: &ExchangeKind, point: ResumePoint) {
+        let ExchangeKind::Request(id) = which else { return };
+        let (is_asked, is_awaited) = (self.upstream_session.is_asked(), self.upstream_session.awaits(id));
+        let Some(exchange) = self.exchanges.get_mut(id).filter(|_| is_awaited) else { return };
+        if let Some(watched) = &mut exchange.watched {
+            watched.marked(id, exchange.session.as_deref(), point, is_asked);
         }
     }
 
@@ -283,9 +301,18 @@ impl HttpActor {
         if is_broken && kind == FaultKind::ServerExited {
             hint = "the server may have carried out the request; send it again if it is safe to repeat";
         }
-        let (name, why) = (self.upstream_session.name.clone(), close.told());
+        let exchange = self.exchanges.get(id);
+        let is_resumed = exchange.is_some_and(|exchange| exchange.is_resumed);
+        let why = without_session(close.told(), exchange.and_then(|exchange| exchange.session.as_deref()));
+        let name = self.upstream_session.name.clone();
         let at = if name == self.address { String::new() } else { format!(" at {}", self.address) };
         let happened = |method: &str| match (is_broken, is_away) {
+            _ if is_resumed => {
+                format!(
+                    "the unhang process that had called `{name}` ended before the answer to `{method}` came, \
+                     and the answer could not be resumed at `{name}`: {why}"
+                )
+            }
             (true, _) => {
                 format!(
                     "`{name}` broke off in its answer to `{method}`, and unhang could not resume the \
@@ -319,6 +346,8 @@ impl HttpActor {
             }
             Close::Failed(HttpError::Unreachable(_) | HttpError::Broken(_))
             | Close::Refused(429 | 500.., _) => (None, None, true),
+            // The server has not noticed yet that the other process has gone.
+            Close::Refused(409, _) if exchange.is_resumed => (None, None, true),
             _ => return false,
         };
         let earlier = exchange.broken.take();
@@ -329,9 +358,11 @@ impl HttpActor {
             return false;
         };
         let retry = retry.or(known_retry).unwrap_or(RETRY).max(LEAST_RETRY);
-        let may_go_on = vain < VAIN;
+        let (most, longest) =
+            if exchange.is_resumed { (MOST_VAIN, MOST_RETRY.max(retry)) } else { (VAIN, Duration::MAX) };
+        let may_go_on = vain < most;
         // The pause grows each time that nobody is there.
-        let at = may_go_on.then(|| Instant::now() + retry * 2_u32.pow(vain.min(VAIN)));
+        let at = may_go_on.then(|| Instant::now() + (retry * 2_u32.pow(vain.min(VAIN))).min(longest));
         exchange.broken = Some(BrokenStream { last_id, retry, at, vain });
         may_go_on
     }

@@ -17,6 +17,7 @@
 //!
 //! - The actor awaits nothing but the next event; each exchange ends with its request's deadline at the latest.
 //! - A call is posted a second time only if the server has said that it did not take the first.
+//! - A call that is left to another process ([`crate::call_stream`]) is not withdrawn, and its session is not deleted.
 //! - At the end nothing of it is left. Exchanges are aborted, a server with a session is told that nobody waits, and the session is
 //!   deleted, each within the time for stopping.
 
@@ -25,11 +26,15 @@ mod exchange;
 pub mod headers;
 mod hearing;
 pub mod param_headers;
+pub(crate) mod resumption;
 mod verdict;
 
 use std::{
     collections::{HashMap, HashSet, VecDeque},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -47,6 +52,7 @@ use unhang_wire::{Id, compose};
 use self::{
     era_probe::EraProbe,
     exchange::{Close, ExchangeEvent, ExchangeKind, exchange},
+    resumption::WatchedStream,
 };
 use super::{
     Mailbox,
@@ -123,9 +129,14 @@ pub(crate) async fn live(server: HttpServer, config: UpstreamConfig, mailbox: Ma
             return upstream_session.gone();
         }
     };
-    let (speaker, mut said) = mpsc::channel(SAID);
+    let (speaker, said) = mpsc::channel(SAID);
     let mut actor = HttpActor::new(&server, connection, upstream_session, speaker);
     actor.begin();
+    run(actor, said).await;
+}
+
+/// Talks with the server until the session ends.
+async fn run(mut actor: HttpActor, mut said: mpsc::Receiver<(ExchangeKind, ExchangeEvent)>) {
     loop {
         actor.send();
         if actor.upstream_session.is_ending {
@@ -168,6 +179,10 @@ struct Exchange {
     is_repeated: bool,
     /// The answer to another request came on this request's stream.
     is_crossed: bool,
+    /// The request is of another process, and was never posted by this one.
+    is_resumed: bool,
+    /// The listener that hears of the stream, if there is one.
+    watched: Option<WatchedStream>,
 }
 
 /// The point at which the stream of a request has broken off.
@@ -226,6 +241,8 @@ struct HttpActor {
     speaker: mpsc::Sender<(ExchangeKind, ExchangeEvent)>,
     /// The number of notifications and answers that did not reach the server.
     lost_words: u64,
+    /// Whether the session is deleted at the end: no other process needs it.
+    deletes_session: Arc<AtomicBool>,
 }
 
 impl HttpActor {
@@ -257,6 +274,7 @@ impl HttpActor {
             connection,
             speaker,
             lost_words: 0,
+            deletes_session: Arc::new(AtomicBool::new(true)),
         }
     }
 
@@ -280,7 +298,14 @@ impl HttpActor {
 
     fn attend(&mut self, event: UpstreamEvent) {
         let is_time = matches!(event, UpstreamEvent::Time);
+        let is_answered = matches!(event, UpstreamEvent::Answered(_));
         self.upstream_session.attend(event, 0);
+        if is_answered && !self.upstream_session.is_asked() {
+            self.exchanges
+                .values_mut()
+                .filter_map(|exchange| exchange.watched.as_mut())
+                .for_each(WatchedStream::release);
+        }
         if is_time {
             self.look(Instant::now());
         }
@@ -358,6 +383,7 @@ impl HttpActor {
                     let line = Bytes::from(line);
                     let task = self.post(ExchangeKind::Request(id.clone()), &method, &mirrored, line.clone());
                     let session = self.session.clone();
+                    let watched = self.watched(&id);
                     let exchange = Exchange {
                         method,
                         line,
@@ -367,6 +393,8 @@ impl HttpActor {
                         broken: None,
                         is_repeated: false,
                         is_crossed: false,
+                        is_resumed: false,
+                        watched,
                     };
                     self.exchanges.insert(id, exchange);
                 }
@@ -510,7 +538,7 @@ impl HttpActor {
         if let Some(exchange) = self.exchanges.remove(id) {
             if self.upstream_session.is_ending {
                 // The outcome is that this client has ended.
-                return self.tell_withdrawn(id, &exchange.task, "the client ends");
+                return self.tell_withdrawn(id, &exchange, "the client ends");
             }
             self.lingering.push_back((Instant::now() + LINGER, exchange.task));
         }
@@ -521,12 +549,16 @@ impl HttpActor {
     fn withdrawn(&mut self, id: &Id, why: &str) {
         self.repeated.remove(id);
         if let Some(exchange) = self.exchanges.remove(id) {
-            self.tell_withdrawn(id, &exchange.task, why);
+            self.tell_withdrawn(id, &exchange, why);
         }
     }
 
-    fn tell_withdrawn(&mut self, id: &Id, task: &AbortHandle, why: &str) {
-        task.abort();
+    fn tell_withdrawn(&mut self, id: &Id, exchange: &Exchange, why: &str) {
+        exchange.task.abort();
+        if exchange.watched.as_ref().is_some_and(WatchedStream::is_left) {
+            // The process that resumes the stream needs the session.
+            return self.deletes_session.store(false, Ordering::Relaxed);
+        }
         let has_session =
             self.upstream_session.session.as_ref().is_some_and(|session| !session.revision.is_stateless());
         // A server that takes none of them does not need to know.
@@ -542,7 +574,8 @@ impl HttpActor {
         let words = async { while self.words.join_next().await.is_some() {} };
         // A notification that nobody waits any more may be on its way.
         let _said = timeout(grace, words).await;
-        if let Some(session) = self.session.take() {
+        let deletes = self.deletes_session.load(Ordering::Relaxed);
+        if let Some(session) = self.session.take().filter(|_| deletes) {
             let mut headers = vec![(headers::SESSION.to_owned(), session)];
             self.identify(&mut headers, "");
             let ask = HttpRequest { verb: Verb::Delete, url: None, headers, body: None };

@@ -88,6 +88,7 @@ fn talking(
             signed: RequestSignature::ByUs,
             mirrored: Vec::new(),
             sent: None,
+            stream: None,
         };
         // Nobody looks at the answers.
         let (reply, _) = oneshot::channel();
@@ -193,6 +194,7 @@ fn ask_for(
         signed: RequestSignature::ByUs,
         mirrored: Vec::new(),
         sent: None,
+        stream: None,
     };
     upstream_session.command(Some(ActorCommand::Request(Box::new(request), reply)), 0);
     while upstream_session.next_out().is_some() {}
@@ -568,7 +570,8 @@ async fn a_resumed_session_greets_nobody_and_hears_what_its_server_still_says() 
         elapsed: Duration::from_secs(5),
         limit: Duration::from_secs(60),
     };
-    let origin = RequestOrigin::Caller { reply, progress: None, asides: Some(asides), session: None };
+    let origin =
+        RequestOrigin::Caller { reply, progress: None, asides: Some(asides), session: None, stream: None };
     let info = ServerInfo::read(Revision::V2025November, RawValue::NULL);
     upstream_session.resume(info, [(request, origin)]);
     assert!(link.is_usable() && upstream_session.next_out().is_none());
