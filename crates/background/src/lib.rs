@@ -15,7 +15,7 @@
 //! # Invariants
 //!
 //! - A promoted call ends as a job: answered, failed, cancelled, or failed with the reason that unhang ended. If its server goes on without
-//!   unhang as a task, the call is left to the process that takes it up (`tickets`). If the call has a keeper, it is left to the call holder
+//!   unhang as a task, or the stream of its answer can be resumed, the call is left to the process that takes it up (`tickets`). If the call has a keeper, it is left to the call holder
 //!   ([`call_holder`]).
 //! - A call that is to end is withdrawn from the server first, before unhang waits for the disk.
 //! - If the configuration wants it, the same call of the same session joins the job that it has become, and does not run twice.
@@ -27,6 +27,7 @@ mod kept_calls;
 mod opening;
 mod running_call;
 mod same_call;
+mod stream_tickets;
 mod tickets;
 
 use std::{
@@ -49,13 +50,14 @@ use unhang_jobs::{
 use unhang_proc::deadline::Deadline;
 
 use self::kept_calls::CallKeeping;
+use self::running_call::answer_never_comes;
 pub use self::{engine::EngineService, inputs::OpenInput};
 pub use self::{
     inputs::Inputs,
     running_call::{CallSource, PendingCall, RunningCall, UpstreamRequest},
     same_call::{CallOrigin, SameCall, SameCalls, ToolOfCaller},
 };
-use unhang_gateway::{KnownTask, SideMessage, TaskNews};
+use unhang_gateway::{SideMessage, TaskNews};
 use unhang_proc::server::HolderCommand;
 use unhang_tools::{
     job_report::{JobReport, ReportReader, ToolNames},
@@ -223,23 +225,23 @@ impl PromotedCalls {
     /// # Errors
     /// Fails with the reason why the call cannot become a job; it stays a call then.
     pub async fn adopt(&self, caller: &Caller, call: Promotable) -> Result<Promoted, JobServiceError> {
-        self.adopt_task(caller, call, None).await
+        self.adopt_known(caller, call, None).await
     }
 
-    /// Does the same as [`Self::adopt`] with a call that its server already goes on with as this task.
+    /// Does the same as [`Self::adopt`] with a call of which these news are known.
     ///
     /// # Errors
     /// Fails as [`Self::adopt`] does.
-    pub async fn adopt_task(
+    pub async fn adopt_known(
         &self,
         caller: &Caller,
         call: Promotable,
-        task: Option<KnownTask>,
+        news: Option<&TaskNews>,
     ) -> Result<Promoted, JobServiceError> {
         let id = JobId::random()
             .map_err(|error| JobServiceError(format!("unhang cannot draw a job id: {error}")))?;
         let Promotable { name, server, tool, is_repeatable, arguments, elapsed, limit, same } = call;
-        let ticket = task.and_then(|task| tickets::ticket(&task, &WhoIsAsked::Nobody, same));
+        let (ticket, lost_with_holder) = tickets::at_adoption(news, same);
         let adoption = Adoption {
             id,
             name,
@@ -251,6 +253,7 @@ impl PromotedCalls {
             elapsed,
             timeout: Some(limit),
             ticket,
+            lost_with_holder,
         };
         let (held, status) = self.shared.engine.adopt(adoption).await?;
         Ok(Promoted {
@@ -351,7 +354,9 @@ impl PromotedCalls {
                     self.shared.inputs.forget(id);
                     return self.leave(held, running_call, ticket).await;
                 }
-                end_of_all(ended.unwrap_or(CallsEnd::UnhangEnds), kept.is_repeatable)
+                let why = ended.unwrap_or(CallsEnd::UnhangEnds);
+                stream_tickets::lost_with_us(&running_call, why, kept.is_repeatable)
+                    .unwrap_or_else(|| end_of_all(why, kept.is_repeatable))
             }
             end = running_call.follow(&mut held, &self.shared.inputs, kept) => end,
             never = keeping.keep_each(self, id, &kept.who) => match never {},
@@ -367,6 +372,7 @@ impl PromotedCalls {
             CallEnd::Answered { is_error: false, .. } => "answered",
             CallEnd::Answered { is_error: true, .. } => "answered with an error",
             CallEnd::Failed { .. } => "failed",
+            CallEnd::Lost { .. } => "lost",
             CallEnd::Cancelled => "cancelled",
         };
         let is_joined = matches!(end, CallEnd::Answered { is_error: false, .. });

@@ -1,6 +1,10 @@
 //! A call whose answer is on its way, with everything that the server tells besides.
 
-use std::{future::pending, pin::Pin, sync::Arc};
+use std::{
+    future::{pending, ready},
+    pin::Pin,
+    sync::Arc,
+};
 
 use serde_json::value::RawValue;
 use tokio::{
@@ -21,13 +25,17 @@ use unhang_jobs::{
 };
 use unhang_wire::{Json, text_member};
 
-use super::{FollowedJob, Inputs, advice, tickets};
+use super::{
+    FollowedJob, Inputs, advice,
+    stream_tickets::{StreamNotes, not_resumed},
+    tickets,
+};
 use unhang_core::{config::INPUT_ROUNDS, fault::FaultKind, wording::shortened};
 use unhang_gateway::{
     KnownTask, OpenServerQuestion, Replied, ServerAnswer, ServerRequest, Servers, SideMessage, TaskNews,
 };
 use unhang_upstream::{
-    client::{Error, ServerError},
+    client::{Error, Failure, ServerError},
     keeping::WhoIsAsked,
     kept_request::{SentRequest, SentSender},
     question::{ASIDES, QuestionOver, STATE},
@@ -70,6 +78,19 @@ pub trait CallSource: Send {
     fn sent(&self) -> Option<watch::Receiver<Option<SentRequest>>> {
         None
     }
+
+    /// Returns whether another process has made the call, and the stream of its answer is resumed.
+    fn is_resumed(&self) -> bool {
+        false
+    }
+}
+
+/// Returns a request that fails at once.
+pub(super) fn answer_never_comes(failure: Failure) -> PendingCall {
+    let outcome = Err(Error::from(failure));
+    let answered = ServerAnswer { era: Era::Modern, server_info: None, outcome, asked_for: None };
+    let ((_, seen), (_, said)) = (watch::channel(None), mpsc::channel(1));
+    PendingCall { answering: Box::pin(ready(answered)), seen, said }
 }
 
 /// A request to one of these servers. The session's own instances live as long as its calls.
@@ -121,7 +142,7 @@ impl RunningCall {
         let (mut rounds, mut asked, mut asked_at_once) = (0, JoinSet::new(), JoinSet::new());
         // News that were known before are new to the job.
         let (news, mut seen_news) = (self.source.news().cloned(), 0);
-        let (mut noted, mut fraction) = (None, None);
+        let (mut noted, mut fraction, mut stream_notes) = (None, None, StreamNotes::default());
         // The server may have told progress before the call became a job.
         let newest = self.way.seen.borrow().clone();
         if let Some(params) = newest {
@@ -159,13 +180,18 @@ impl RunningCall {
                 }
                 Some(_) = asked.join_next(), if !asked.is_empty() => inputs.forget_withdrawn(held.id()),
                 known = next_news(news.as_ref(), &mut seen_news) => {
-                    if let Some(step) = note_task(held, known, kept, &mut noted) {
+                    if let Some(step) = note_task(held, known, kept, (&mut noted, &mut stream_notes)) {
                         note_step(held, fraction, Some(step));
                     }
                 }
+                outlook = stream_notes.next(news.as_ref()), if noted.is_none() => {
+                    stream_notes.note(held, outlook, kept);
+                }
                 answered = &mut self.way.answering => {
                     let Some(next_round) = QuestionRound::of(&answered).filter(|_| rounds < INPUT_ROUNDS) else {
-                        return end(answered, is_repeatable);
+                        let is_resumed = self.source.is_resumed();
+                        let loss = is_resumed.then(|| not_resumed(&answered, is_repeatable)).flatten();
+                        return loss.unwrap_or_else(|| end(answered, is_repeatable));
                     };
                     rounds += usize::from(!next_round.is_of_unhang());
                     let id = held.id();
@@ -199,15 +225,17 @@ fn note_task(
     held: &mut HeldCall,
     known: KnownTask,
     kept: &FollowedJob,
-    noted: &mut Option<KnownTask>,
+    (noted, stream_notes): (&mut Option<KnownTask>, &mut StreamNotes),
 ) -> Option<String> {
     let before = noted.as_ref();
     if before.is_none_or(|before| before.task != known.task)
         && let Some(ticket) = tickets::ticket(&known, &kept.who, kept.same)
     {
-        let (id, noting) = (held.id(), held.note(ticket));
+        // The ticket of the task outweighs what is noted of the stream.
+        let (id, noting, earlier) = (held.id(), held.note(ticket), stream_notes.written());
         // The write runs beside, so that the disk does not hold up anything else.
         tokio::spawn(async move {
+            earlier.await;
             if let Err(error) = noting.await {
                 tracing::warn!(
                     job = id.as_str(),

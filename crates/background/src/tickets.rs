@@ -1,4 +1,5 @@
-//! Calls with which servers go on as tasks of theirs: the ticket that is kept for another process, and how that process takes them up.
+//! Calls whose answers other processes can have: the ticket that is kept for them, and how they take the calls up. The server goes on with
+//! such a call as a task of its own, or the stream of its answer can be resumed ([`super::stream_tickets`]).
 //!
 //! ```text
 //! Source ─ TaskNews ─ ticket ─► the job's record ─ the process is killed, or ends and leaves it ─► nobody's
@@ -7,10 +8,10 @@
 //!
 //! Invariants
 //!
-//! - Only a process that has the very server of the task takes the call up.
+//! - Only a process that has the very server of the call takes the call up.
 //! - A job that was taken up belongs to its caller, has the rest of its time, and ends in the same ways as any other.
 
-use std::{future::ready, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use data_encoding::HEXLOWER;
 use serde::{Deserialize, Serialize};
@@ -19,7 +20,6 @@ use tokio::{
     sync::{mpsc, watch},
     time::sleep,
 };
-use unhang_bridge::Era;
 use unhang_jobs::{
     engine::{HeldCall, JobStatus},
     record::CallTicket,
@@ -27,13 +27,14 @@ use unhang_jobs::{
 };
 use unhang_proc::deadline::Deadline;
 
-use super::{CallSource, FollowedJob, PendingCall, PromotedCalls, RunningCall, SameCall, WhoIsAsked};
-use unhang_core::fault::FaultKind;
-use unhang_gateway::{KnownTask, MayRead, ServerAnswer, ServerTask, Servers, TaskNews, has_room};
-use unhang_upstream::{
-    client::{Error, Failure},
-    question::ASIDES,
+use super::{
+    CallSource, FollowedJob, PendingCall, PromotedCalls, RunningCall, SameCall, WhoIsAsked,
+    answer_never_comes,
+    stream_tickets::{self, ResumedSource},
 };
+use unhang_core::fault::FaultKind;
+use unhang_gateway::{AnswerOutlook, KnownTask, MayRead, ServerTask, Servers, TaskNews, has_room};
+use unhang_upstream::{call_stream::StreamPoint, client::Failure, question::ASIDES};
 
 /// The time between two looks for calls that nobody waits for any more.
 const LOOK: Duration = Duration::from_secs(1);
@@ -41,7 +42,8 @@ const LOOK: Duration = Duration::from_secs(1);
 /// The facts that a process needs to take a call up.
 #[derive(Serialize, Deserialize)]
 struct Details {
-    task: ServerTask,
+    #[serde(flatten)]
+    way: AnswerWay,
     /// The capabilities of the clients that follow the job as a task; `None` if nobody does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     followers: Option<Value>,
@@ -50,8 +52,27 @@ struct Details {
     same: Option<String>,
 }
 
+/// The way in which the answer can be had.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum AnswerWay {
+    /// The server goes on with the call as this task.
+    Task(ServerTask),
+    /// The stream of the answer can be resumed from here.
+    Stream(StreamPoint),
+}
+
 /// Makes the ticket with which a call can be taken up that goes on as this task.
 pub(super) fn ticket(known: &KnownTask, who: &WhoIsAsked, same: Option<SameCall>) -> Option<CallTicket> {
+    ticket_for(AnswerWay::Task(known.task.clone()), known.kept_by.clone(), (who, same))
+}
+
+/// Makes the ticket with which a call can be taken up whose answer can be had in this way.
+pub(super) fn ticket_for(
+    way: AnswerWay,
+    kept_by: String,
+    (who, same): (&WhoIsAsked, Option<SameCall>),
+) -> Option<CallTicket> {
     let followers = match who {
         WhoIsAsked::Nobody => None,
         // Without room for the capabilities, the job asks no client.
@@ -59,9 +80,16 @@ pub(super) fn ticket(known: &KnownTask, who: &WhoIsAsked, same: Option<SameCall>
         WhoIsAsked::Followers(capabilities) => serde_json::from_str(capabilities).ok(),
     };
     let same = same.map(|same| HEXLOWER.encode(&same.0));
-    let details = Details { task: known.task.clone(), followers, same };
-    let details = serde_json::to_value(details).ok()?;
-    Some(CallTicket { kept_by: known.kept_by.clone(), details, is_free: false })
+    let details = serde_json::to_value(Details { way, followers, same }).ok()?;
+    Some(CallTicket { kept_by, details, is_free: false })
+}
+
+/// Returns the point from which the stream of the answer can be resumed; `None` if the ticket is of another kind.
+pub(super) fn stream_of(ticket: &CallTicket) -> Option<StreamPoint> {
+    match Details::deserialize(&ticket.details).ok()?.way {
+        AnswerWay::Stream(point) => Some(point),
+        AnswerWay::Task(_) => None,
+    }
 }
 
 impl Details {
@@ -84,17 +112,13 @@ struct TakenUp(TaskNews);
 impl CallSource for TakenUp {
     /// Fails at once: the call itself cannot be made once more, and a task has no reason to want that.
     fn ask(&mut self, _params: Arc<str>) -> PendingCall {
-        let failure = Failure {
+        answer_never_comes(Failure {
             kind: FaultKind::BadResponse,
             method: Some("tools/call".to_owned()),
             happened: "the task of this call has ended with a question".to_owned(),
             hint: "this is a fault of the server".to_owned(),
             ..Failure::ended()
-        };
-        let outcome = Err(Error::from(failure));
-        let answered = ServerAnswer { era: Era::Modern, server_info: None, outcome, asked_for: None };
-        let ((_, seen), (_, said)) = (watch::channel(None), mpsc::channel(1));
-        PendingCall { answering: Box::pin(ready(answered)), seen, said }
+        })
     }
 
     fn news(&self) -> Option<&TaskNews> {
@@ -155,11 +179,11 @@ impl PromotedCalls {
                 return;
             }
         };
-        tracing::info!(
-            job = id.as_str(),
-            "unhang continues the job, which `{}` keeps as a task",
-            call.server
-        );
+        let how = match &details.way {
+            AnswerWay::Task(_) => "keeps as a task",
+            AnswerWay::Stream(_) => "answers on a stream",
+        };
+        tracing::info!(job = id.as_str(), "unhang continues the job, which `{}` {how}", call.server);
         let kept = FollowedJob {
             who: details.who(),
             session: None,
@@ -167,23 +191,41 @@ impl PromotedCalls {
             same: details.same(),
             roots: None,
         };
-        let left_of_it = status.time_left(JobTimestamp::now()).unwrap_or_default();
-        let (asides, said) = mpsc::channel(ASIDES);
-        let news = TaskNews::new();
-        let deadline = Deadline::after(left_of_it);
-        let answering = servers.take_up(server_index, &details.task, deadline, asides, &news);
-        let seen = watch::channel(None).1;
-        // The session's own instances live as long as the call does.
-        let answering = Box::pin(async move {
-            let _servers = servers;
-            answering.await
-        });
-        let way = PendingCall { answering, seen, said };
-        let running_call = RunningCall { params: "{}".into(), way, source: Box::new(TakenUp(news)) };
         if let Some(same) = kept.same {
             self.shared.same.delivered(same, id);
         }
-        let _end = self.go_on(held, running_call, kept);
+        let left_of_it = status.time_left(JobTimestamp::now()).unwrap_or_default();
+        let (asides, said) = mpsc::channel(ASIDES);
+        let news = TaskNews::new();
+        match details.way {
+            AnswerWay::Task(task) => {
+                let deadline = Deadline::after(left_of_it);
+                let answering = servers.take_up(server_index, &task, deadline, asides, &news);
+                let seen = watch::channel(None).1;
+                // The session's own instances live as long as the call does.
+                let answering = Box::pin(async move {
+                    let _servers = servers;
+                    answering.await
+                });
+                let way = PendingCall { answering, seen, said };
+                let running_call = RunningCall { params: "{}".into(), way, source: Box::new(TakenUp(news)) };
+                let _end = self.go_on(held, running_call, kept);
+            }
+            AnswerWay::Stream(point) => {
+                let limit = status.record.timeout().unwrap_or_default();
+                let times = (limit.saturating_sub(left_of_it), limit);
+                match servers.resume_stream(server_index, point.clone(), times, asides, &news) {
+                    Some(resumed) => {
+                        let way = PendingCall { answering: resumed.answering, seen: resumed.seen, said };
+                        let source = Box::new(ResumedSource::new(news.clone(), servers));
+                        let running_call = RunningCall { params: "{}".into(), way, source };
+                        let end = self.go_on(held, running_call, kept);
+                        self.end_session_after(end, (resumed.client, point, news));
+                    }
+                    None => stream_tickets::cannot_resume(held, &call.server, is_repeatable).await,
+                }
+            }
+        }
     }
 
     /// Leaves a call to the process that takes it up, if its server goes on with it without this process.
@@ -207,9 +249,26 @@ impl PromotedCalls {
 
 /// Returns the ticket of a call that is to go on after unhang has ended; `None` if its server does not go on with it.
 pub(super) fn to_be_left(running_call: &RunningCall, kept: &FollowedJob) -> Option<CallTicket> {
-    let known = running_call.source.news()?.known()?;
-    let outlives_us = known.outlives_us;
-    outlives_us.then(|| ticket(&known, &kept.who, kept.same)).flatten()
+    let news = running_call.source.news()?;
+    match news.known() {
+        Some(known) => known.outlives_us.then(|| ticket(&known, &kept.who, kept.same)).flatten(),
+        None => stream_tickets::ticket(&news.outlook(), (&kept.who, kept.same)),
+    }
+}
+
+/// Returns what is known of the answer of a call at the moment of its adoption: its ticket, or why the answer is lost with this process.
+pub(super) fn at_adoption(
+    news: Option<&TaskNews>,
+    same: Option<SameCall>,
+) -> (Option<CallTicket>, Option<String>) {
+    let Some(news) = news else { return (None, None) };
+    if let Some(known) = news.known() {
+        return (ticket(&known, &WhoIsAsked::Nobody, same), None);
+    }
+    match news.outlook() {
+        AnswerOutlook::Lost(why) => (None, Some(why)),
+        outlook => (stream_tickets::ticket(&outlook, (&WhoIsAsked::Nobody, same)), None),
+    }
 }
 
 #[cfg(test)]
@@ -304,7 +363,8 @@ mod tests {
         tokio::task::yield_now().await;
         news.begun(known(true, "step 1"));
         let details = until_noted(&engine, id).await;
-        assert_eq!((details.task.id.as_str(), details.same().is_some()), ("7", false));
+        let AnswerWay::Task(task) = &details.way else { panic!("{:?}", details.way) };
+        assert_eq!((task.id.as_str(), details.same().is_some()), ("7", false));
         assert_eq!(details.who(), WhoIsAsked::Followers(r#"{"roots":{}}"#.into()));
         calls.end(CallsEnd::UnhangEnds).await;
         let left = engine.left_calls();
@@ -365,5 +425,15 @@ mod tests {
         );
         let other = json!({ "task": kept.details["task"], "same": "no digest" });
         assert_eq!(Details::deserialize(&other).expect("ours").same(), None);
+        let point = json!({ "revision": "2025-11-25", "request": 4, "last_event": "7" });
+        let of_stream = json!({ "stream": point, "same": "no digest", "newer": 1 });
+        let kept = CallTicket { kept_by: "srv-1".to_owned(), details: of_stream, is_free: false };
+        assert_eq!(
+            stream_of(&kept).map(|point| (point.request, point.last_event)),
+            Some((4, "7".to_owned()))
+        );
+        for unknown in [json!({}), json!({ "other": {} }), json!({ "stream": { "request": 4 } })] {
+            assert!(Details::deserialize(&unknown).is_err(), "it is left alone: {unknown}");
+        }
     }
 }

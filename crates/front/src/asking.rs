@@ -266,10 +266,10 @@ fn adopt(
     };
     let (calls, caller) = (promote.calls.clone(), promote.caller.clone());
     let who = order.who;
-    let task = news.as_ref().and_then(TaskNews::known);
-    let sent = sent.filter(|_| task.is_none());
+    let goes_on_as_task = news.as_ref().is_some_and(|news| news.known().is_some());
+    let sent = sent.filter(|_| !goes_on_as_task);
     Box::pin(async move {
-        let mut promoted = calls.adopt_task(&caller, call, task).await?;
+        let mut promoted = calls.adopt_known(&caller, call, news.as_ref()).await?;
         if let Err(why) = calls.have_kept(&mut promoted, sent, &who).await {
             calls.forget(ready(Ok(promoted)));
             return Err(why);

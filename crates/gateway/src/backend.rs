@@ -16,7 +16,7 @@
 
 use std::{
     pin::pin,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
     time::Duration,
 };
 
@@ -42,6 +42,7 @@ use super::{
     owners,
     request_metrics::RequestMetrics,
     resource_watches::{ResourceWatches, Updates},
+    server_task::server_identity,
     session_inboxes::InboxScope,
     start_turns::StartTurns,
     status::{InstanceStatus, ServerRecord, ServerStatus},
@@ -90,6 +91,8 @@ pub(super) struct Backend {
     pub(super) record: Arc<ServerRecord>,
     /// Held while the server is ended for good.
     close_lock: AsyncMutex<()>,
+    /// The identity of the server, once somebody has asked for it.
+    identity: OnceLock<Arc<str>>,
     /// Rung when nobody wants anything of the server any more.
     pub(super) idle_notify: Notify,
     /// The last start of the server after which it was told what sessions had told its predecessor.
@@ -243,6 +246,7 @@ impl Backend {
             metrics,
             record,
             close_lock: AsyncMutex::default(),
+            identity: OnceLock::new(),
             idle_notify: Notify::new(),
             restored: RestoredStart::default(),
             connection: Mutex::new(connection),
@@ -270,6 +274,11 @@ impl Backend {
     /// Returns whether the server goes on when we end in order. A server that we have started ends with us.
     pub(super) fn outlives_us(&self) -> bool {
         matches!(self.endpoint(), Endpoint::Http(_)) && !self.is_gateway()
+    }
+
+    /// Returns the identity of the server, as tickets name it.
+    pub(super) fn identity(&self) -> Arc<str> {
+        Arc::clone(self.identity.get_or_init(|| server_identity(self.endpoint()).into()))
     }
 
     /// Returns the way to the server.
@@ -317,6 +326,11 @@ impl Backend {
     /// Returns whether this entry would make the same server.
     pub(super) fn is_made_from(&self, entry: &ServerEntry) -> bool {
         self.entry.made_from == entry.made_from
+    }
+
+    /// Returns the limits with which the server is asked.
+    pub(super) fn limits(&self) -> &Limits {
+        &self.spec.limits
     }
 
     pub(super) fn request_timeout(&self) -> Duration {

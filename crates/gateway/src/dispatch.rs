@@ -27,6 +27,7 @@ use super::{
     verdicts, window_errors,
 };
 use unhang_upstream::{
+    call_stream::CallStream,
     client::{CallOptions, Client, Error, RequestSignature, ServerInfo},
     http::headers::CallLimit,
     kept_request::SentSender,
@@ -271,6 +272,7 @@ impl<'a> Dispatch<'a> {
             signed: poller.as_ref().map_or(signed, TaskPoller::signed),
             headers,
             sent: self.sent.clone(),
+            stream: self.watched_stream(),
         };
         let trial = backend.trial();
         self.comes_to(if backend.is_gateway() { CallStage::Elsewhere } else { CallStage::Asked });
@@ -293,6 +295,13 @@ impl<'a> Dispatch<'a> {
     /// Returns whether the gateway may declare tasks for the caller: one of the handshake era that can wait, which cannot declare them.
     fn may_declare_tasks(&self) -> bool {
         self.request.may_wait && era_of_client(self.request) == Era::Legacy && !self.backend.is_gateway()
+    }
+
+    /// Returns the stream of the answer, if somebody wants to know whether another process could resume it.
+    fn watched_stream(&self) -> Option<CallStream> {
+        let is_remote = self.request.method == "tools/call" && self.backend.outlives_us();
+        let news = self.news.as_ref().filter(|_| is_remote)?;
+        Some(news.watches(self.backend.name(), self.backend.identity()))
     }
 
     /// Tells the listener, if there is one, how far the call is.

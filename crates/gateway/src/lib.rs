@@ -53,6 +53,7 @@ mod session_servers;
 mod session_turns;
 mod start_turns;
 mod status;
+mod stream_outlook;
 mod task_callers;
 mod task_fate;
 mod task_looks;
@@ -85,6 +86,7 @@ pub use self::{
     session_inboxes::OpenWindow,
     session_servers::WatchChanges,
     status::{BreakerState, BreakerStatus, ServerState, ServerStatus},
+    stream_outlook::{AnswerOutlook, ResumedCall},
     task_news::{KnownTask, TaskNews},
 };
 use crate::route::{names::Style, rules::ToolRules};

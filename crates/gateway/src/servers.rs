@@ -18,16 +18,17 @@ use super::{
     gateway_core::GatewayCore,
     list_refresh::{refresh_all, unlisted_owner},
     request_metrics::{CountedRequest, RequestMetrics},
-    server_task::{ServerTask, server_identity},
+    server_task::ServerTask,
     server_tasks::ServerTasks,
     session_servers::SessionServers,
+    stream_outlook::{ResumedCall, resume},
     task_news::TaskNews,
     tasks::TaskPoller,
     verdicts,
 };
 use crate::route::names::Owner;
 use unhang_core::{config::DISPOSE_LIMIT, list::ServerList, telemetry::SpanSubject};
-use unhang_upstream::{client::Error, kept_request::SentSender};
+use unhang_upstream::{call_stream::StreamPoint, client::Error, kept_request::SentSender};
 
 /// The servers behind a gateway. Clones are the same servers; when all clones have gone, so have the servers.
 #[derive(Clone)]
@@ -237,7 +238,7 @@ impl Servers {
     pub fn holder_of(&self, name: &str, kept_by: &str) -> Option<usize> {
         let current = self.core.current();
         let holder = current.iter().find(|backend| backend.name() == name && !backend.is_gateway())?;
-        let is_the_same = server_identity(holder.endpoint()) == kept_by;
+        let is_the_same = &*holder.identity() == kept_by;
         is_the_same.then(|| holder.server_index())
     }
 
@@ -278,5 +279,28 @@ impl Servers {
             give_public_uris((&core, session_servers.as_deref()), &backend, "tools/call", &mut answered);
             may_read.told(&backend, answered)
         }
+    }
+
+    /// Resumes the stream of a call that another process has waited for. It needs no permit, since the server is at it already. `times` are
+    /// the time that the call has taken, and the time that it may take in all. Returns `None` if the server has no such streams. Must be
+    /// called in a runtime.
+    pub fn resume_stream(
+        &self,
+        server_index: usize,
+        point: StreamPoint,
+        times: (Duration, Duration),
+        asides: mpsc::Sender<SideMessage>,
+        news: &TaskNews,
+    ) -> Option<ResumedCall> {
+        let (backend, core) = (self.at(server_index)?, Arc::clone(&self.core));
+        let (client, follower, seen) = resume(&backend, point, times, asides, news)?;
+        let (may_read, session_servers) = (self.may_read(), self.session_servers.clone());
+        let answering = Box::pin(async move {
+            let _use = backend.used();
+            let mut answered = follower.answer().await;
+            give_public_uris((&core, session_servers.as_deref()), &backend, "tools/call", &mut answered);
+            may_read.told(&backend, answered)
+        });
+        Some(ResumedCall { client, answering, seen })
     }
 }

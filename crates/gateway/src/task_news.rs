@@ -12,8 +12,9 @@ use std::sync::{
 
 use tokio::sync::Notify;
 
-use super::{server_task::ServerTask, task_looks::TaskLooks};
+use super::{server_task::ServerTask, stream_outlook::AnswerOutlook, task_looks::TaskLooks};
 use unhang_tools::job_report::CallActivity;
+use unhang_upstream::call_stream::CallStream;
 
 /// A task as it is known while it is awaited.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,6 +44,10 @@ struct TaskNewsState {
     stage: AtomicU8,
     /// The looks at the task that are wanted, once it has begun here.
     looks: OnceLock<TaskLooks>,
+    /// The stream of the answer, once somebody wants to hear of it.
+    stream: OnceLock<CallStream>,
+    /// The server that is asked over HTTP: its name, and its identity.
+    streams_from: OnceLock<(String, Arc<str>)>,
 }
 
 /// The stage of a call that may become a job.
@@ -125,6 +130,29 @@ impl TaskNews {
     /// Notes that another process goes on with the task: the end of the wait here is not to cancel it.
     pub fn leave(&self) {
         self.0.is_left.store(true, Ordering::Relaxed);
+        self.stream().leave();
+    }
+
+    fn stream(&self) -> &CallStream {
+        self.0.stream.get_or_init(CallStream::default)
+    }
+
+    /// Returns the stream of the answer, for a server of this name and identity that is asked over HTTP.
+    pub(super) fn watches(&self, name: &str, identity: Arc<str>) -> CallStream {
+        self.0.streams_from.get_or_init(|| (name.to_owned(), identity));
+        self.stream().clone()
+    }
+
+    /// Returns what becomes of the answer if this process ends now. A task of the server is not part of that.
+    pub fn outlook(&self) -> AnswerOutlook {
+        let Some((name, identity)) = self.0.streams_from.get() else { return AnswerOutlook::Unknown };
+        AnswerOutlook::of(self.stream().state(), name, identity)
+    }
+
+    /// Waits for the next change of the outlook after `seen`. Only one task may wait. Cancel-safe.
+    pub async fn next_outlook(&self, seen: &mut u64) -> AnswerOutlook {
+        self.stream().next_change(seen).await;
+        self.outlook()
     }
 
     /// Returns whether another process goes on with the task.

@@ -38,7 +38,7 @@ use super::{
     OpenServerQuestion, SideMessage,
     backend::Backend,
     lifecycle::StartReason,
-    server_task::{ServerTask, server_identity},
+    server_task::ServerTask,
     task_fate::TaskFate,
     task_looks::{LooksTaken, TaskLooks},
     task_news::{KnownTask, TaskNews},
@@ -265,7 +265,7 @@ impl TaskPoller {
         if let Some(news) = &self.news {
             news.begun(KnownTask {
                 task: ServerTask::new(&task.id, self.dialect, &self.signed, self.meta.as_deref()),
-                kept_by: server_identity(self.backend.endpoint()),
+                kept_by: self.backend.identity().to_string(),
                 outlives_us: self.backend.outlives_us(),
                 doing: task.message.clone(),
             });

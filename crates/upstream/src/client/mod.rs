@@ -60,7 +60,7 @@ pub use self::{
     job_resource::JobResource,
     pool::{DisposeOutcome, ServerPool},
     resumed::{ResumedAnswer, ResumedServer},
-    resumed_stream::{ResumedClient, ResumedStream},
+    resumed_stream::{ResumedClient, ResumedOutcome, ResumedStream},
     subscription::{Subscription, Topics},
 };
 pub use unhang_net::http::Address;

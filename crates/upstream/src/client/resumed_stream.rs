@@ -6,6 +6,7 @@
 //! - The session is deleted only if somebody says that no other call needs it.
 
 use std::{
+    pin::Pin,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -14,11 +15,11 @@ use std::{
 };
 
 use serde_json::value::RawValue;
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::oneshot;
 use unhang_core::{limits::Limits, revision::Revision};
 use unhang_wire::Id;
 
-use super::{Client, ResumedAnswer, ServerListener};
+use super::{Client, Error, ProgressSender, ServerListener};
 use crate::{
     call_stream::{CallStream, StreamPoint},
     handshake::ServerInfo,
@@ -26,7 +27,7 @@ use crate::{
         HttpServer,
         resumption::{StreamResumption, resume},
     },
-    question::{ASIDES, OfSession},
+    question::{OfSession, SideMessageSender},
     resumed_request::ResumedRequest,
     upstream_session::RequestOrigin,
 };
@@ -49,9 +50,16 @@ pub struct ResumedStream {
     pub limit: Duration,
     /// The session of the client that has called, as unhang numbers sessions.
     pub session: Option<OfSession>,
+    /// Receives the newest progress.
+    pub progress: ProgressSender,
+    /// Receives the log messages and questions of the server about the call.
+    pub asides: SideMessageSender,
     /// Hears of the stream from now on.
     pub stream: CallStream,
 }
+
+/// The outcome of a resumed call, once it is there.
+pub type ResumedOutcome = Pin<Box<dyn Future<Output = Result<Box<RawValue>, Error>> + Send>>;
 
 /// The client of a resumed call, and the end of its session.
 #[derive(Clone)]
@@ -61,19 +69,30 @@ pub struct ResumedClient {
 }
 
 impl ResumedStream {
-    /// Resumes the stream. Must be called in a runtime. Returns `None` if the revision of the session is not one of a session.
+    /// Resumes the stream, and returns the outcome of the call beside the client. Dropping the outcome withdraws the call. Must be called in a
+    /// runtime. Returns `None` if the revision of the session has no sessions.
     #[must_use]
-    pub fn resume(self) -> Option<(ResumedClient, ResumedAnswer)> {
-        let ResumedStream { name, server, limits, listener, point, elapsed, limit, session, stream } = self;
+    pub fn resume(self) -> Option<(ResumedClient, ResumedOutcome)> {
+        let ResumedStream {
+            name,
+            server,
+            limits,
+            listener,
+            point,
+            elapsed,
+            limit,
+            session,
+            progress,
+            asides,
+            stream,
+        } = self;
         let revision = Revision::of_handshake(&point.revision)?;
         let (client, config, mailbox) = Client::with_actor(name, limits, listener, None, true);
         let (reply, received) = oneshot::channel();
-        let (told, progress) = watch::channel(None);
-        let (said, asides) = mpsc::channel(ASIDES);
         let origin = RequestOrigin::Caller {
             reply,
-            progress: Some(told),
-            asides: Some(said),
+            progress: Some(progress),
+            asides: Some(asides),
             session,
             stream: Some(stream.clone()),
         };
@@ -91,7 +110,7 @@ impl ResumedStream {
             deletes_session: Arc::clone(&deletes_session),
         };
         tokio::spawn(resume(server, resumption, config, mailbox));
-        Some((ResumedClient { client, deletes_session }, ResumedAnswer { outcome, progress, asides }))
+        Some((ResumedClient { client, deletes_session }, outcome))
     }
 }
 
