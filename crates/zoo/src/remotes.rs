@@ -19,6 +19,7 @@ mod http_redirects_elsewhere;
 mod http_redirects_in_a_loop;
 mod http_refuses_after_initialize;
 mod http_refuses_calls;
+mod http_replays;
 mod http_resumes;
 mod http_stream_ends_at_once;
 mod http_swaps_answers;
@@ -51,6 +52,7 @@ pub(crate) const ALL: &[FaultyProgram] = table!(
     http_redirects_in_a_loop,
     http_refuses_after_initialize,
     http_refuses_calls,
+    http_replays,
     http_resumes,
     http_stream_ends_at_once,
     http_swaps_answers,

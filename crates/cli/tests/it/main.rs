@@ -104,6 +104,7 @@ mod slow_gateway_outlives;
 mod slow_guarded;
 mod slow_outlives;
 mod slow_restarts;
+mod slow_streams;
 mod slow_surroundings;
 mod slow_tasks;
 mod slow_tasks_at_once;

@@ -205,6 +205,14 @@ fn vices_elsewhere() {
     assert!(!web.call(7).text.contains("hello"), "the answer is kept");
     assert!(web.ask("GET", "Last-Event-ID: 7\r\n", "").is(End::Whole, "hello"));
     web.leave();
+    let web = Web::with_session("http-replays");
+    let wait = r#"{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"wait","arguments":{"seconds":0.3}}}"#;
+    let seen = web.ask("POST", "", wait);
+    assert!(seen.is(End::Whole, "id: 7/0") && seen.text.contains("waited"), "{seen:?}");
+    let seen = web.ask("GET", "Last-Event-ID: 7/1\r\n", "");
+    let (has_passed, comes) = (seen.text.contains("id: 7/1"), seen.text.contains("id: 7/2"));
+    assert!(seen.is(End::Whole, "waited") && !has_passed && comes, "{seen:?}");
+    web.leave();
     let web = Web::with_session("http-forgets-session 1");
     assert!(web.call(1).is(End::Whole, "hello"));
     assert!((2..4).any(|id| web.call(id).is(End::Whole, "HTTP/1.1 404 ")), "it forgets");
