@@ -2,7 +2,10 @@
 
 use std::{future, sync::Arc, thread, time::Duration};
 
-use tokio::{sync::mpsc, task::JoinSet};
+use tokio::{
+    sync::{mpsc, watch},
+    task::JoinSet,
+};
 use unhang_bridge::{
     tasks::{SeenTask, TaskStatus},
     tools::is_repeatable,
@@ -293,7 +296,8 @@ impl Servers {
         news: &TaskNews,
     ) -> Option<ResumedCall> {
         let (backend, core) = (self.at(server_index)?, Arc::clone(&self.core));
-        let (client, follower, seen) = resume(&backend, point, times, asides, news)?;
+        let (progress, seen) = watch::channel(None);
+        let (client, follower) = resume(&backend, point, times, (progress, asides), news)?;
         let (may_read, session_servers) = (self.may_read(), self.session_servers.clone());
         let answering = Box::pin(async move {
             let _use = backend.used();

@@ -85,12 +85,11 @@ pub(super) fn resume(
     backend: &Arc<Backend>,
     point: StreamPoint,
     times: (Duration, Duration),
-    asides: mpsc::Sender<SideMessage>,
+    (progress, asides): (ProgressSender, mpsc::Sender<SideMessage>),
     news: &TaskNews,
-) -> Option<(ResumedClient, StreamFollower, watch::Receiver<Option<Box<RawValue>>>)> {
+) -> Option<(ResumedClient, StreamFollower)> {
     let Endpoint::Http(server) = backend.endpoint() else { return None };
     let stream = news.watches(backend.name(), backend.identity());
-    let (progress, seen): (ProgressSender, _) = watch::channel(None);
     let (elapsed, limit) = times;
     let resumed = ResumedStream {
         name: backend.name().to_owned(),
@@ -110,7 +109,7 @@ pub(super) fn resume(
     let deadline = Deadline::after(limit.saturating_sub(elapsed));
     let follower =
         StreamFollower { backend: Arc::clone(backend), outcome, deadline, asides, news: news.clone() };
-    Some((client, follower, seen))
+    Some((client, follower))
 }
 
 /// Waits for the outcome of a call whose stream was resumed.
