@@ -143,19 +143,19 @@ pub(super) async fn cannot_resume(held: HeldCall, server: &str, is_repeatable: b
 }
 
 /// The source of a call whose stream was resumed.
-pub(super) struct ResumedSource {
+pub(super) struct StreamSource {
     news: TaskNews,
     /// The session's own instances live as long as the call does.
     _servers: Servers,
 }
 
-impl ResumedSource {
+impl StreamSource {
     pub(super) fn new(news: TaskNews, servers: Servers) -> Self {
         Self { news, _servers: servers }
     }
 }
 
-impl CallSource for ResumedSource {
+impl CallSource for StreamSource {
     /// Fails at once: the call itself is not made once more, and a server of sessions has no reason to want that.
     fn ask(&mut self, _params: Arc<str>) -> PendingCall {
         answer_never_comes(Failure {

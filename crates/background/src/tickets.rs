@@ -30,7 +30,7 @@ use unhang_proc::deadline::Deadline;
 use super::{
     CallSource, FollowedJob, PendingCall, PromotedCalls, RunningCall, SameCall, WhoIsAsked,
     answer_never_comes,
-    stream_tickets::{self, ResumedSource},
+    stream_tickets::{self, StreamSource},
 };
 use unhang_core::fault::FaultKind;
 use unhang_gateway::{AnswerOutlook, KnownTask, MayRead, ServerTask, Servers, TaskNews, has_room};
@@ -217,7 +217,7 @@ impl PromotedCalls {
                 match servers.resume_stream(server_index, point.clone(), times, asides, &news) {
                     Some(resumed) => {
                         let way = PendingCall { answering: resumed.answering, seen: resumed.seen, said };
-                        let source = Box::new(ResumedSource::new(news.clone(), servers));
+                        let source = Box::new(StreamSource::new(news.clone(), servers));
                         let running_call = RunningCall { params: "{}".into(), way, source };
                         let end = self.go_on(held, running_call, kept);
                         self.end_session_after(end, (resumed.client, point, news));

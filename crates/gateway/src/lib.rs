@@ -86,7 +86,7 @@ pub use self::{
     session_inboxes::OpenWindow,
     session_servers::WatchChanges,
     status::{BreakerState, BreakerStatus, ServerState, ServerStatus},
-    stream_outlook::{AnswerOutlook, ResumedCall},
+    stream_outlook::{AnswerOutlook, StreamedCall},
     task_news::{KnownTask, TaskNews},
 };
 use crate::route::{names::Style, rules::ToolRules};

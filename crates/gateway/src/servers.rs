@@ -24,7 +24,7 @@ use super::{
     server_task::ServerTask,
     server_tasks::ServerTasks,
     session_servers::SessionServers,
-    stream_outlook::{ResumedCall, resume},
+    stream_outlook::{StreamedCall, resume},
     task_news::TaskNews,
     tasks::TaskPoller,
     verdicts,
@@ -294,7 +294,7 @@ impl Servers {
         times: (Duration, Duration),
         asides: mpsc::Sender<SideMessage>,
         news: &TaskNews,
-    ) -> Option<ResumedCall> {
+    ) -> Option<StreamedCall> {
         let (backend, core) = (self.at(server_index)?, Arc::clone(&self.core));
         let (progress, seen) = watch::channel(None);
         let (client, follower) = resume(&backend, point, times, (progress, asides), news)?;
@@ -305,6 +305,6 @@ impl Servers {
             give_public_uris((&core, session_servers.as_deref()), &backend, "tools/call", &mut answered);
             may_read.told(&backend, answered)
         });
-        Some(ResumedCall { client, answering, seen })
+        Some(StreamedCall { client, answering, seen })
     }
 }

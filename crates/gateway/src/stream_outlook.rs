@@ -20,7 +20,7 @@ use unhang_bridge::{
 };
 use unhang_proc::deadline::Deadline;
 use unhang_upstream::{
-    call_stream::{StreamPoint, StreamState},
+    call_stream::{Resumability, StreamPoint},
     client::{
         DecliningListener, Endpoint, Error, ProgressSender, RequestSignature, ResumedClient, ResumedOutcome,
         ResumedStream,
@@ -54,23 +54,23 @@ pub enum AnswerOutlook {
 
 impl AnswerOutlook {
     /// Returns the outlook of a call to the server of this name and identity, whose stream is in this state.
-    pub(super) fn of(state: StreamState, name: &str, kept_by: &Arc<str>) -> Self {
+    pub(super) fn of(state: Resumability, name: &str, kept_by: &Arc<str>) -> Self {
         match state {
-            StreamState::Unasked => Self::Unknown,
-            StreamState::WithoutIds(revision) if revision.is_stateless() => Self::Lost(format!(
+            Resumability::Unasked => Self::Unknown,
+            Resumability::WithoutIds(revision) if revision.is_stateless() => Self::Lost(format!(
                 "`{name}` speaks revision {}, in which the stream of an answer cannot be resumed",
                 revision.name()
             )),
-            StreamState::WithoutIds(_) => Self::Lost(format!(
+            Resumability::WithoutIds(_) => Self::Lost(format!(
                 "`{name}` had sent no event with an id, so that the stream of the answer cannot be resumed"
             )),
-            StreamState::At(point) => Self::Resumable { point, kept_by: Arc::clone(kept_by) },
+            Resumability::At(point) => Self::Resumable { point, kept_by: Arc::clone(kept_by) },
         }
     }
 }
 
 /// A call whose stream was resumed.
-pub struct ResumedCall {
+pub struct StreamedCall {
     /// The client of the session of the call, which is to be ended after the call.
     pub client: ResumedClient,
     /// The answer. Dropping it withdraws the call.
@@ -151,12 +151,12 @@ mod tests {
     fn the_outlook_says_why_an_answer_is_lost() {
         let kept_by: Arc<str> = "srv-1".into();
         let of = |state| AnswerOutlook::of(state, "srv", &kept_by);
-        assert_eq!(of(StreamState::Unasked), AnswerOutlook::Unknown);
+        assert_eq!(of(Resumability::Unasked), AnswerOutlook::Unknown);
         for (revision, words) in [
             (Revision::V2026July, "`srv` speaks revision 2026-07-28, in which"),
             (Revision::V2025November, "`srv` had sent no event with an id"),
         ] {
-            match of(StreamState::WithoutIds(revision)) {
+            match of(Resumability::WithoutIds(revision)) {
                 AnswerOutlook::Lost(why) => assert!(why.starts_with(words), "{why}"),
                 other => panic!("{other:?}"),
             }

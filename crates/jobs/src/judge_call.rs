@@ -154,7 +154,7 @@ fn end_of_left(
     } else if call.keeper.is_some() {
         Some(keeper_gone(call))
     } else {
-        Some(lost_with_holder(call).unwrap_or_else(|| unhang_ended(Some(call.is_repeatable))))
+        Some(end_without_holder(Some(call)))
     })
 }
 
@@ -166,8 +166,14 @@ fn has_outlived_its_time(record: &JobRecord) -> bool {
     record.time_left(before).is_some_and(|left| left.is_zero())
 }
 
+/// Makes the end of a call whose holder has gone, and whose answer no other process can have.
+pub(crate) fn end_without_holder(call: Option<&CallRecord>) -> EndRecord {
+    let lost = call.and_then(lost_with_holder);
+    lost.unwrap_or_else(|| unhang_ended(call.map(|call| call.is_repeatable)))
+}
+
 /// Makes the end of a call whose holder has gone, so that nobody waits for the answer.
-pub(crate) fn unhang_ended(is_repeatable: Option<bool>) -> EndRecord {
+fn unhang_ended(is_repeatable: Option<bool>) -> EndRecord {
     EndRecord::without_run(JobEnd::Failed).because(
         EndReason::UnhangEnded,
         format!(
@@ -178,7 +184,7 @@ pub(crate) fn unhang_ended(is_repeatable: Option<bool>) -> EndRecord {
 }
 
 /// Makes the end of a call whose answer was lost with its holder; `None` if nothing is known of that.
-pub(crate) fn lost_with_holder(call: &CallRecord) -> Option<EndRecord> {
+fn lost_with_holder(call: &CallRecord) -> Option<EndRecord> {
     let why = call.lost_with_holder.as_ref()?;
     let ending = holder_gone(call, EndReason::StreamNotResumable, why);
     Some(EndRecord { outcome: JobEnd::Lost, ..ending })

@@ -51,7 +51,7 @@ impl fmt::Debug for StreamPoint {
 
 /// The state of a call's stream.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum StreamState {
+pub enum Resumability {
     /// The server has not been asked over HTTP.
     #[default]
     Unasked,
@@ -68,23 +68,23 @@ pub struct CallStream(Arc<CallStreamState>);
 #[derive(Debug, Default)]
 struct CallStreamState {
     /// The state, with the number of its changes.
-    state: Mutex<(u64, StreamState)>,
+    state: Mutex<(u64, Resumability)>,
     changes: Notify,
     is_left: AtomicBool,
 }
 
 impl CallStream {
-    fn latest(&self) -> MutexGuard<'_, (u64, StreamState)> {
+    fn latest(&self) -> MutexGuard<'_, (u64, Resumability)> {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the state of the stream.
-    pub fn state(&self) -> StreamState {
+    pub fn state(&self) -> Resumability {
         self.latest().1.clone()
     }
 
     /// Waits for a change after `seen`, and returns the state. Only one task may wait. Cancel-safe.
-    pub async fn next_change(&self, seen: &mut u64) -> StreamState {
+    pub async fn next_change(&self, seen: &mut u64) -> Resumability {
         loop {
             if let (number, state) = &*self.latest()
                 && number > seen
@@ -97,7 +97,7 @@ impl CallStream {
     }
 
     /// Notes the state of the stream.
-    pub(crate) fn comes_to(&self, state: StreamState) {
+    pub(crate) fn comes_to(&self, state: Resumability) {
         let mut latest = self.latest();
         if latest.1 != state {
             *latest = (latest.0 + 1, state);
@@ -132,15 +132,15 @@ mod tests {
         for written in [bare, whole] {
             let point: StreamPoint = from_value(written.clone()).unwrap();
             assert_eq!(to_value(&point).unwrap(), written);
-            assert!(!format!("{:?}", StreamState::At(point)).contains("secret-7"));
+            assert!(!format!("{:?}", Resumability::At(point)).contains("secret-7"));
         }
     }
 
     #[tokio::test]
     async fn a_change_is_told_once_and_a_repetition_never() {
         let (stream, mut seen) = (CallStream::default(), 0);
-        stream.comes_to(StreamState::Unasked);
-        let asked = StreamState::WithoutIds(Revision::V2025November);
+        stream.comes_to(Resumability::Unasked);
+        let asked = Resumability::WithoutIds(Revision::V2025November);
         stream.comes_to(asked.clone());
         stream.comes_to(asked.clone());
         assert_eq!((stream.next_change(&mut seen).await, seen), (asked, 1));

@@ -49,7 +49,7 @@ use crate::{
     error::JobError,
     folder::{ARGUMENTS, DataFolder, ERROR, FileError, LOCK, RESULT, STDOUT, WorkFolder},
     id::JobId,
-    judge_call::{lost_with_holder, unhang_ended},
+    judge_call::end_without_holder,
     progress::JobProgress,
     record::{CallRecord, CallTicket, EndReason, EndRecord, FORMAT, Holder, JobEnd, JobRecord, JobState},
     room::{ROOM_LOOK, is_full},
@@ -275,10 +275,7 @@ impl EngineState {
                 continue;
             }
             let known = self.memory.status(id).and_then(|status| status.record.call);
-            let ending = known
-                .as_ref()
-                .and_then(lost_with_holder)
-                .unwrap_or_else(|| unhang_ended(known.map(|call| call.is_repeatable)));
+            let ending = end_without_holder(known.as_ref());
             let settled = write_ending(&self.data, id, &ending)
                 .map_err(StoreError::from)
                 .and_then(|ending| settle(&self.data, store, id, &ending, &self.admission()));

@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     Mailbox,
-    call_stream::{CallStream, StreamPoint, StreamState},
+    call_stream::{CallStream, Resumability, StreamPoint},
     handshake::ServerInfo,
     resumed_request::ResumedRequest,
     upstream_session::{RequestOrigin, UpstreamConfig, UpstreamSession},
@@ -36,13 +36,13 @@ pub(super) struct WatchedStream {
 impl WatchedStream {
     /// Begins to watch the stream of a request to a server of this revision.
     pub(super) fn begin(stream: CallStream, revision: Revision) -> Self {
-        stream.comes_to(StreamState::WithoutIds(revision));
+        stream.comes_to(Resumability::WithoutIds(revision));
         Self { stream, revision, held: None }
     }
 
     /// Goes on to watch a stream that was resumed.
     fn resumed(stream: CallStream, revision: Revision, point: StreamPoint) -> Self {
-        stream.comes_to(StreamState::At(point));
+        stream.comes_to(Resumability::At(point));
         Self { stream, revision, held: None }
     }
 
@@ -68,7 +68,7 @@ impl WatchedStream {
     /// Tells of the point that was held back: no question is open any more.
     pub(super) fn release(&mut self) {
         if let Some(point) = self.held.take() {
-            self.stream.comes_to(StreamState::At(point));
+            self.stream.comes_to(Resumability::At(point));
         }
     }
 
@@ -162,7 +162,7 @@ mod tests {
 
     fn last_event(stream: &CallStream) -> Option<String> {
         match stream.state() {
-            StreamState::At(point) => Some(point.last_event),
+            Resumability::At(point) => Some(point.last_event),
             _ => None,
         }
     }
@@ -171,7 +171,7 @@ mod tests {
     fn a_point_does_not_pass_a_question_that_nobody_has_answered() {
         let stream = CallStream::default();
         let mut watched = WatchedStream::begin(stream.clone(), Revision::V2025November);
-        assert_eq!(stream.state(), StreamState::WithoutIds(Revision::V2025November));
+        assert_eq!(stream.state(), Resumability::WithoutIds(Revision::V2025November));
         marks(&mut watched, "1", false);
         marks(&mut watched, "2", true);
         marks(&mut watched, "3", true);
@@ -185,7 +185,7 @@ mod tests {
         let stream = CallStream::default();
         let mut watched = WatchedStream::begin(stream.clone(), Revision::V2026July);
         marks(&mut watched, "1", false);
-        assert_eq!(stream.state(), StreamState::WithoutIds(Revision::V2026July));
+        assert_eq!(stream.state(), Resumability::WithoutIds(Revision::V2026July));
     }
 
     #[test]
