@@ -30,47 +30,42 @@ pub(super) struct CallKeeping {
     sent: Option<watch::Receiver<Option<SentRequest>>>,
 }
 
-impl PromotedCalls {
-    /// Has the server of an adopted call go on for it when this process has ended. `sent` is the request as the server was sent it. Does
-    /// nothing if no process of the server has the request yet; that follows when it has.
-    ///
-    /// # Errors
-    /// Fails with the reason why the call would end with this process, though calls of this server can outlive it.
-    pub async fn have_kept(
-        &self,
-        promoted: &mut Promoted,
-        sent: Option<SentRequest>,
-        who: &WhoIsAsked,
-    ) -> Result<(), JobServiceError> {
-        let Some(sent) = sent else { return Ok(()) };
-        match self.kept(promoted.id(), &sent, who).await {
-            Ok(kept) => promoted.kept = kept,
-            // The answer is there, or the end of the server.
-            Err(KeepError::Over) => {}
-            Err(KeepError::Impossible) => tracing::warn!(
+/// Has the server of an adopted call go on for it. See [`PromotedCalls::have_kept`].
+pub(super) async fn have_kept(
+    calls: &PromotedCalls,
+    promoted: &mut Promoted,
+    sent: &SentRequest,
+    who: &WhoIsAsked,
+) -> Result<(), JobServiceError> {
+    match kept(calls, promoted.id(), sent, who).await {
+        Ok(kept) => promoted.kept = kept,
+        // The answer is there, or the end of the server.
+        Err(KeepError::Over) => {}
+        Err(KeepError::Impossible) => {
+            tracing::warn!(
                 job = promoted.id().as_str(),
                 "the job ends with unhang: {}",
                 KeepError::Impossible
-            ),
-            Err(KeepError::Refused(why)) => return Err(JobServiceError(why)),
+            );
         }
-        Ok(())
+        Err(KeepError::Refused(why)) => return Err(JobServiceError(why)),
     }
+    Ok(())
+}
 
-    /// Has a request kept, and names its keeper. Returns `None` where calls end with this process.
-    async fn kept(
-        &self,
-        job: JobId,
-        sent: &SentRequest,
-        who: &WhoIsAsked,
-    ) -> Result<Option<KeptRequest>, KeepError> {
-        let Some(command) = self.shared.holder.get().cloned() else { return Ok(None) };
-        let data_folder = self.shared.engine.options().folder.clone();
-        let kept = sent.keep(KeepOrder { job, who: who.clone(), data_folder, command }).await?;
-        match self.name_keeper(job, kept.keeper().clone()).await {
-            Ok(()) => Ok(Some(kept)),
-            Err(JobServiceError(why)) => Err(KeepError::Refused(why)),
-        }
+/// Has a request kept, and names its keeper. Returns `None` where calls end with this process.
+async fn kept(
+    calls: &PromotedCalls,
+    job: JobId,
+    sent: &SentRequest,
+    who: &WhoIsAsked,
+) -> Result<Option<KeptRequest>, KeepError> {
+    let Some(command) = calls.shared.holder.get().cloned() else { return Ok(None) };
+    let data_folder = calls.shared.engine.options().folder.clone();
+    let kept = sent.keep(KeepOrder { job, who: who.clone(), data_folder, command }).await?;
+    match calls.name_keeper(job, kept.keeper().clone()).await {
+        Ok(()) => Ok(Some(kept)),
+        Err(JobServiceError(why)) => Err(KeepError::Refused(why)),
     }
 }
 
@@ -91,7 +86,7 @@ impl CallKeeping {
             let request = sent.borrow_and_update().clone();
             let is_kept = |request: &SentRequest| self.kept.as_ref().is_some_and(|kept| kept.is_of(request));
             if let Some(request) = request.filter(|request| !is_kept(request)) {
-                match calls.kept(job, &request, who).await {
+                match kept(calls, job, &request, who).await {
                     // The request before stays in the plan until this one is.
                     Ok(Some(kept)) => {
                         self.kept = Some(kept);

@@ -64,7 +64,7 @@ use unhang_tools::{
     service::{CallAnswer, Caller, JobService, JobServiceError, ResultsExtent},
 };
 pub use unhang_upstream::keeping::WhoIsAsked;
-use unhang_upstream::kept_request::KeptRequest;
+use unhang_upstream::kept_request::{KeptRequest, SentRequest};
 
 /// The time in which the ends of all calls have to reach the disk when unhang ends.
 const END_LIMIT: Duration = Duration::from_secs(2);
@@ -263,6 +263,23 @@ impl PromotedCalls {
             same,
             kept: None,
         })
+    }
+
+    /// Has the server of an adopted call go on for it when this process has ended. `sent` is the request as the server was sent it. Does
+    /// nothing if no process of the server has the request yet; that follows when it has.
+    ///
+    /// # Errors
+    /// Fails with the reason why the call would end with this process, though calls of this server can outlive it.
+    pub async fn have_kept(
+        &self,
+        promoted: &mut Promoted,
+        sent: Option<SentRequest>,
+        who: &WhoIsAsked,
+    ) -> Result<(), JobServiceError> {
+        match sent {
+            Some(sent) => kept_calls::have_kept(self, promoted, &sent, who).await,
+            None => Ok(()),
+        }
     }
 
     /// Goes on with a call whose client now has the job's id. `session` is the way to that client outside calls, if there is one.

@@ -8,8 +8,8 @@
 
 mod audience;
 mod greeting;
+mod in_flight;
 mod outbox;
-mod probing;
 mod reply_budget;
 mod upstream_questions;
 
@@ -273,45 +273,6 @@ impl UpstreamSession {
     ) {
         let event = self.request_table.complete(id, outcome);
         self.take(event.into_iter().collect());
-    }
-
-    /// Returns whether somebody waits for the answer to this request.
-    pub(crate) fn awaits(&self, id: &Id) -> bool {
-        self.request_table.whose(id).is_some()
-    }
-
-    /// Returns the session that waits for the answer to this request, if there is one.
-    pub(crate) fn session_of(&self, id: &Id) -> Option<OfSession> {
-        match self.request_table.whose(id) {
-            Some(RequestOrigin::Caller { session, .. }) => *session,
-            _ => None,
-        }
-    }
-
-    /// Returns the listener that hears of the stream of this request's answer; `None` if there is none.
-    pub(crate) fn stream_of(&self, id: &Id) -> Option<&CallStream> {
-        match self.request_table.whose(id) {
-            Some(RequestOrigin::Caller { stream, .. }) => stream.as_ref(),
-            _ => None,
-        }
-    }
-
-    /// Returns the ids of the server's questions that wait for an answer.
-    pub(crate) fn open_questions(&self) -> impl Iterator<Item = &Id> {
-        self.questions.ids()
-    }
-
-    /// Returns whether a question of the server waits for its answer.
-    pub(crate) fn is_asked(&self) -> bool {
-        !self.questions.is_empty()
-    }
-
-    /// Returns the request of the handshake that has this id; `None` if it is another request, or over.
-    pub(crate) fn of_handshake(&self, id: &Id) -> Option<HandshakeRequest> {
-        match self.request_table.whose(id) {
-            Some(RequestOrigin::Handshake(ask)) => Some(*ask),
-            _ => None,
-        }
     }
 
     /// Makes a failure of the server, with the evidence that it has left.
