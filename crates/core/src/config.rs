@@ -75,6 +75,14 @@ pub const MAX_IN_FLIGHT_OF_ALL: usize = 4096;
 pub const MAX_WAITING_OF_ALL: usize = 4096;
 /// The most instances of servers of which each session has its own, of all sessions together. A server was seen to take 70 MB.
 pub const MAX_INSTANCES: usize = 32;
+/// How long a call may keep an instance of a server before the next call goes to another instance. A process that starts in a moment is not
+/// started for each pair of calls that meet (issue 24).
+pub const BUSY_AFTER: Duration = Duration::from_secs(1);
+/// The most instances of one server that all sessions share. A call each is more than one machine has processors.
+pub const MAX_SHARED_INSTANCES: u32 = 64;
+/// How long unhang waits for the same change of a resource from the other instances of a server, so that a client hears of it once. Two
+/// processes that see one change tell of it within milliseconds of each other.
+pub const UPDATE_MERGE: Duration = Duration::from_millis(100);
 /// The shortest time after which a refused client is told to try again. It is also the estimate before there were any calls.
 pub const RETRY_LEAST: Duration = Duration::from_millis(100);
 /// The longest such time. By then most requests have ended, one way or the other.

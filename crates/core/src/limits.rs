@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use crate::{
     config::{
-        BREAKER_COOLDOWN, BREAKER_FAILURES, CALL_TIMEOUT, EOF_GRACE, HEALTH_INTERVAL, JOB_TIMEOUT,
-        MAX_IN_FLIGHT, MAX_MESSAGE, MAX_WAITING, QUEUE_BYTES, REQUEST_TIMEOUT, RESTART_DELAY, START_TIMEOUT,
-        STDERR_LOG, STDERR_TAIL, STOP_GRACE, STOP_LIMIT,
+        BREAKER_COOLDOWN, BREAKER_FAILURES, BUSY_AFTER, CALL_TIMEOUT, EOF_GRACE, HEALTH_INTERVAL,
+        JOB_TIMEOUT, MAX_IN_FLIGHT, MAX_MESSAGE, MAX_WAITING, QUEUE_BYTES, REQUEST_TIMEOUT, RESTART_DELAY,
+        START_TIMEOUT, STDERR_LOG, STDERR_TAIL, STOP_GRACE, STOP_LIMIT,
     },
     promotion::Promotion,
 };
@@ -26,6 +26,8 @@ pub struct Limits {
     pub promote_after: Promotion,
     /// The limit of a `tools/call` that has become a job, in all.
     pub job_timeout: Duration,
+    /// How long a call may keep one of several instances of a server before the next call goes to another instance.
+    pub busy_after: Duration,
     /// How long calls in flight may take after the client's stdin ended.
     pub eof_grace: Duration,
     /// The time between the rungs of the stop ladder.
@@ -64,6 +66,7 @@ impl Default for Limits {
             call_timeout: CALL_TIMEOUT,
             promote_after: Promotion::default(),
             job_timeout: JOB_TIMEOUT,
+            busy_after: BUSY_AFTER,
             eof_grace: EOF_GRACE,
             stop_grace: STOP_GRACE,
             max_message: MAX_MESSAGE,

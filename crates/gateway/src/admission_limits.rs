@@ -179,6 +179,25 @@ impl AdmissionLimits {
         })
     }
 
+    /// Waits until one of so many instances of the server is free for this request. Cancel-safe.
+    ///
+    /// # Errors
+    /// Fails with [`FaultKind::Overloaded`] if there is no room to wait, or if the time of the request is over. The error says what to do.
+    pub(super) async fn instance_turn<T>(
+        &self,
+        acquire: &PermitRequest<'_>,
+        instances: usize,
+        taking: impl Future<Output = Result<T, QueueFull>>,
+    ) -> Result<T, Error> {
+        let turn = in_line(&self.listener.waiting, acquire, in_time(acquire, taking)).await;
+        turn.map_err(|refused| {
+            let name = &self.name;
+            let what =
+                format!("each of its instances = {instances} of [servers.{name}] has one request at a time");
+            self.overloaded(acquire, &refused, &format!("`{name}`"), &what)
+        })
+    }
+
     /// Checks that a request that had to wait has time left.
     ///
     /// # Errors

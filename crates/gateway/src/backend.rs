@@ -6,6 +6,7 @@
 //!          ├ AdmissionLimits    which request may go to the server
 //!          ├ ResourceWatches    resources that sessions want to hear of
 //!          ├ ServerRecord       counts, and the last failure
+//!          ├ InstancePool       further instances that all sessions share, if the configuration allows them
 //!          └ BackendEras        the era that it speaks, and its counterpart in the other era
 //! ```
 //!
@@ -15,12 +16,15 @@
 //! - A server that replaces another of the same name offers the lists of that one until it has been listed itself.
 
 use std::{
-    pin::pin,
-    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
+    pin::{Pin, pin},
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak},
     time::Duration,
 };
 
-use tokio::sync::{Mutex as AsyncMutex, Notify};
+use tokio::{
+    sync::{Mutex as AsyncMutex, Notify},
+    task::JoinSet,
+};
 use unhang_bridge::Era;
 use unhang_proc::deadline::Deadline;
 
@@ -30,6 +34,7 @@ use super::{
     connection::ServerConnection,
     eras::{self, BackendEras},
     instance_limit::InstanceLimit,
+    instances::InstancePool,
     lifecycle::{RestoredStart, StartReason},
     list_announcements::{ListKinds, ListOrigin},
     list_fetch::{self, FetchedLists},
@@ -41,11 +46,12 @@ use super::{
     open_sessions::OpenSessions,
     owners,
     request_metrics::RequestMetrics,
-    resource_watches::{ResourceWatches, Updates},
+    resource_watches::{MirroredSubscriptions, ResourceWatches, UpdateMerger, Updates},
     server_task::server_identity,
     session_inboxes::InboxScope,
     start_turns::StartTurns,
     status::{InstanceStatus, ServerRecord, ServerStatus},
+    waiting_requests::WaitingRequests,
 };
 use crate::route::{catalog::ListedItems, names::Style};
 use unhang_core::{
@@ -66,6 +72,10 @@ pub(super) struct Backend {
     pub(super) spec: ClientSpec,
     /// Present if this is the instance of one session.
     pub(super) own: Option<SessionInstance>,
+    /// The number of this instance among those that all sessions share, and the first of them, unless this is the first.
+    further: Option<(usize, Weak<Backend>)>,
+    /// The instances that all sessions share, if there can be several. The first of them has this.
+    pub(super) instances: Option<InstancePool>,
     /// The eras of the server, and its counterpart.
     pub(super) eras: BackendEras,
     /// The index by which the gateway knows the server.
@@ -76,11 +86,13 @@ pub(super) struct Backend {
     /// Admits requests to the server.
     pub(super) admission: AdmissionLimits,
     /// The lists of the server.
-    pub(super) lists: ServerLists,
+    pub(super) lists: Arc<ServerLists>,
     /// Questions for single lists, on behalf of clients.
     pub(super) refreshes: ListRefreshes,
     /// Resources that sessions want to hear of.
     pub(super) watches: ResourceWatches,
+    /// The same resources, as far as this further instance was asked for them.
+    pub(super) mirrored: MirroredSubscriptions,
     /// The log level that somebody has asked the server for.
     pub(super) level: RequestedLevel,
     /// Held while the server is stopped because nobody wants it, or while its predecessor is stopped.
@@ -121,6 +133,15 @@ struct Inherited {
     recalled: RecalledLists,
     metrics: Arc<RequestMetrics>,
     record: Option<Arc<ServerRecord>>,
+    /// What a further instance shares with the first.
+    of_first: Option<OfFirstInstance>,
+}
+
+/// What a further instance shares with the first.
+struct OfFirstInstance {
+    lists: Arc<ServerLists>,
+    waiting: Arc<WaitingRequests>,
+    updates: Option<Arc<UpdateMerger>>,
 }
 
 /// The parts that a backend shares with others.
@@ -136,6 +157,8 @@ enum BackendKind {
     Shared,
     /// All sessions of this era share it, beside a backend for those of the other era.
     Counterpart(Era),
+    /// All sessions share it, beside the first instance of this era. It has this number.
+    Further(Era, usize, Weak<Backend>),
     /// One session of this era has it.
     Own(Era, SessionInstance),
 }
@@ -169,6 +192,7 @@ impl Backend {
             recalled: self.lists.recalled_for_another(),
             metrics: Arc::clone(&self.metrics),
             record: Some(Arc::clone(&self.record)),
+            of_first: None,
         };
         let instance =
             Self::assemble(entry, self.shared_with(updates), inherited, BackendKind::Own(era, own));
@@ -189,6 +213,26 @@ impl Backend {
         Self::assemble(entry, self.shared_with(updates), inherited, BackendKind::Counterpart(era))
     }
 
+    /// Makes a further instance of this server, which has the lists of `first` and rests until it is wanted.
+    pub(super) fn further_of(first: &Arc<Backend>, number: usize, updates: Updates) -> Self {
+        let entry = ServerEntry { memory: None, ..ServerEntry::clone(&first.entry) };
+        let era = first.eras.spoken().unwrap_or_else(|| first.eras.greeting());
+        let inherited = Inherited {
+            metrics: Arc::clone(&first.metrics),
+            record: Some(Arc::clone(&first.record)),
+            of_first: Some(OfFirstInstance {
+                lists: Arc::clone(&first.lists),
+                waiting: Arc::clone(&first.listener.waiting),
+                updates: first.instances.as_ref().map(|pool| Arc::clone(&pool.updates)),
+            }),
+            ..Inherited::default()
+        };
+        let kind = BackendKind::Further(era, number, Arc::downgrade(first));
+        let instance = Self::assemble(entry, first.shared_with(updates), inherited, kind);
+        instance.connection().demand.rest();
+        instance
+    }
+
     fn shared_with(&self, updates: Updates) -> SharedParts {
         let open_sessions = self.eras.open_sessions();
         SharedParts { server_index: self.server_index, updates, open_sessions }
@@ -196,16 +240,27 @@ impl Backend {
 
     fn assemble(entry: ServerEntry, shared: SharedParts, inherited: Inherited, kind: BackendKind) -> Self {
         let SharedParts { server_index, updates, open_sessions } = shared;
-        let (greeting, own, origin) = match kind {
-            BackendKind::Shared => (None, None, ListOrigin::Roster),
-            BackendKind::Counterpart(era) => (Some(era), None, ListOrigin::Counterpart),
-            BackendKind::Own(era, own) => (Some(era), Some(own), ListOrigin::Instance),
+        let (greeting, own, further, origin) = match kind {
+            BackendKind::Shared => (None, None, None, ListOrigin::Roster),
+            BackendKind::Counterpart(era) => (Some(era), None, None, ListOrigin::Counterpart),
+            BackendKind::Further(era, number, first) => {
+                (Some(era), None, Some((number, first)), ListOrigin::Counterpart)
+            }
+            BackendKind::Own(era, own) => (Some(era), Some(own), None, ListOrigin::Instance),
+        };
+        let instances = match (&own, &further) {
+            (None, None) => InstancePool::new(entry.instances, &entry.spec.limits),
+            _ => None,
         };
         let inbox_scope = own
             .as_ref()
             .map_or(InboxScope::OnlySession, |own: &SessionInstance| InboxScope::OwnSession(own.session));
         let eras = BackendEras::new(&entry, greeting, Arc::clone(&open_sessions));
-        let Inherited { offered, recalled, metrics, record } = inherited;
+        let Inherited { offered, recalled, metrics, record, of_first } = inherited;
+        let (shared_lists, waiting, merged_updates) = match of_first {
+            Some(OfFirstInstance { lists, waiting, updates }) => (Some(lists), waiting, updates),
+            None => (None, Arc::default(), instances.as_ref().map(|pool| Arc::clone(&pool.updates))),
+        };
         let entry = Arc::new(entry);
         let timeouts = RequestTimeouts::from(&*entry);
         let question_limit = entry.spec.limits.call_timeout / 10;
@@ -215,9 +270,10 @@ impl Backend {
             name,
             server_index,
             question_limit,
-            updates,
+            (updates, merged_updates),
             Arc::clone(&record),
             (open_sessions, inbox_scope),
+            waiting,
         ));
         let (spec, limits) = effective_spec(&entry.spec, Arc::clone(&listener), timeouts.longest_call());
         let mixed = |seed: u64, byte: u8| seed.wrapping_mul(31).wrapping_add(byte.into());
@@ -231,16 +287,20 @@ impl Backend {
                 &limits,
                 Arc::clone(&listener),
             ),
-            lists: ServerLists::new(Arc::clone(&entry), origin, offered, recalled),
+            lists: shared_lists
+                .unwrap_or_else(|| Arc::new(ServerLists::new(Arc::clone(&entry), origin, offered, recalled))),
             refreshes: ListRefreshes::default(),
             entry,
             spec,
             own,
+            further,
+            instances,
             eras,
             server_index,
             timeouts,
             listener,
             watches: ResourceWatches::default(),
+            mirrored: MirroredSubscriptions::default(),
             level: RequestedLevel::default(),
             stop_lock: Arc::default(),
             metrics,
@@ -255,6 +315,31 @@ impl Backend {
 
     pub(super) fn name(&self) -> &str {
         &self.entry.spec.name
+    }
+
+    /// Returns the name for people: of a further instance, the name with its number.
+    pub(super) fn title(&self) -> String {
+        match &self.further {
+            Some((number, _)) => format!("instance {number} of `{}`", self.name()),
+            None => format!("`{}`", self.name()),
+        }
+    }
+
+    /// Returns the first instance, if this is a further one of those that all sessions share.
+    pub(super) fn first_instance(&self) -> Option<Arc<Backend>> {
+        self.further.as_ref().and_then(|(_, first)| first.upgrade())
+    }
+
+    /// Returns whether this is a further instance of those that all sessions share.
+    pub(super) fn is_further(&self) -> bool {
+        self.further.is_some()
+    }
+
+    /// Returns the other processes of the server that all sessions share: its counterpart, and the further instances of both.
+    pub(super) fn siblings(&self) -> Vec<Arc<Backend>> {
+        let counterpart = self.eras.counterpart();
+        let pools = self.instances.iter().chain(counterpart.and_then(|other| other.instances.as_ref()));
+        pools.flat_map(InstancePool::further).chain(counterpart.map(Arc::clone)).collect()
     }
 
     /// Rewrites the error of a request for this tool so that it names the server behind another gateway. Leaves all else as it is.
@@ -418,15 +503,16 @@ impl Backend {
 
     /// Returns the status of this process or connection.
     fn instance_status(&self) -> InstanceStatus {
-        let waiting = self.admission.waiting();
+        let waiting = self.admission.waiting() + self.instances.as_ref().map_or(0, InstancePool::waiting);
         self.connection().status(waiting)
     }
 
     /// Returns the status of the server, together with that of the instances that sessions have.
     pub(super) fn status(&self, instances: &[Arc<Backend>]) -> ServerStatus {
+        let siblings = self.siblings();
         let each: Vec<InstanceStatus> = instances
             .iter()
-            .chain(self.eras.counterpart())
+            .chain(&siblings)
             .map(|instance| instance.instance_status())
             .chain([self.instance_status()])
             .collect();
@@ -436,8 +522,7 @@ impl Backend {
         let offered = self.offered();
         let (tools, prompts, resources) =
             (offered.tools.len(), offered.prompts.len(), offered.resources.len());
-        let all =
-            || instances.iter().chain(self.eras.counterpart()).map(|instance| &**instance).chain([self]);
+        let all = || instances.iter().chain(&siblings).map(|instance| &**instance).chain([self]);
         let speaks = |era: &Era| all().any(|one| one.runs() && one.eras.spoken() == Some(*era));
         let eras = [Era::Legacy, Era::Modern].into_iter().filter(speaks).map(eras::word).collect();
         ServerStatus { tools, prompts, resources, eras, ..status }
@@ -477,13 +562,16 @@ impl Backend {
     /// Ends the server for good.
     pub(super) async fn close(&self, deadline: Deadline) {
         self.eras.stop_counterpart_tasks();
-        if let Some(counterpart) = self.eras.counterpart() {
-            // In a box, because a future cannot contain itself.
-            let (_own, _other) =
-                tokio::join!(self.close_alone(deadline), Box::pin(counterpart.close(deadline)));
-        } else {
-            self.close_alone(deadline).await;
-        }
+        let further = self.instances.as_ref().map(InstancePool::close).unwrap_or_default();
+        let others = further.into_iter().chain(self.eras.counterpart().map(Arc::clone));
+        let mut ends: JoinSet<()> = others.map(|other| other.closed(deadline)).collect();
+        self.close_alone(deadline).await;
+        while ends.join_next().await.is_some() {}
+    }
+
+    /// Returns [`close`](Self::close) in a box, because a future cannot contain itself.
+    fn closed(self: Arc<Self>, deadline: Deadline) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+        Box::pin(async move { self.close(deadline).await })
     }
 
     async fn close_alone(&self, deadline: Deadline) {

@@ -20,6 +20,7 @@ use super::{
     caller_errors::{TimeSpent, explained, named},
     eras::EraChoice,
     gateway_core::GatewayCore,
+    instances::InstanceTurn,
     lifecycle::StartReason,
     owners,
     task_news::{CallStage, TaskNews},
@@ -141,9 +142,32 @@ impl<'a> Dispatch<'a> {
                 }
                 backend.eras.note_asked();
             }
+            let mut instance = self.instance(&backend).await?;
+            let backend = Arc::clone(&self.backend);
+            let _use_of_instance = backend.used();
             let (ready, _turns) = self.admitted().await?;
-            return self.send(ready, progress).await;
+            if let Some(instance) = &mut instance {
+                instance.asks(&ready.client);
+            }
+            let outcome = self.send(ready, progress).await;
+            if let Some(instance) = instance.as_mut().filter(|_| is_of_server(&outcome)) {
+                instance.answered();
+            }
+            return outcome;
         }
+    }
+
+    /// Waits for one of the instances of the server, if there can be several, and asks that one from now on.
+    async fn instance(&mut self, first: &Arc<Backend>) -> Result<Option<InstanceTurn>, Error> {
+        let Some(pool) = &first.instances else { return Ok(None) };
+        self.comes_to(CallStage::InLine);
+        let waited = Instant::now();
+        let taking = pool.take(first, self.core, self.acquire.fairness_key);
+        let turn = first.admission.instance_turn(&self.acquire, pool.most(), taking).await;
+        self.spent.in_line += waited.elapsed();
+        let turn = turn?;
+        self.backend = Arc::clone(&turn.backend);
+        Ok(Some(turn))
     }
 
     /// Chooses the backend that speaks the client's era, if there is one.
@@ -310,6 +334,11 @@ impl<'a> Dispatch<'a> {
             news.comes_to(stage);
         }
     }
+}
+
+/// Returns whether the server itself has answered, with a result or an error.
+fn is_of_server(outcome: &Result<Box<RawValue>, Error>) -> bool {
+    matches!(outcome, Ok(_) | Err(Error::Server(_)))
 }
 
 /// Returns whether params answer a question that nobody has asked: a server of the handshake era asks nothing by its results.

@@ -106,8 +106,8 @@ impl Backend {
             let stop = Arc::clone(&self.stop_lock).lock_owned().await;
             let Some(client) = self.to_be_stopped(idle) else { continue };
             tracing::info!(
-                "`{}` got no request for {}; unhang stops it until the next request",
-                self.name(),
+                "{} got no request for {}; unhang stops it until the next request",
+                self.title(),
                 in_words(idle)
             );
             self.put_to_rest(client, stop);

@@ -25,6 +25,7 @@ mod eras;
 mod gateway_core;
 mod idle;
 mod instance_limit;
+mod instances;
 mod known_servers;
 mod lifecycle;
 mod list_announcements;
@@ -114,6 +115,8 @@ pub struct ServerEntry {
     pub tool_rules: ToolRules,
     /// The time without a request after which the server is stopped until the next one. The server stays if this is `None`.
     pub idle_timeout: Option<Duration>,
+    /// The most instances that all who share the server have of it, for each era. With more than one, each has one request at a time.
+    pub instances: usize,
     /// Texts that must not show in anything that the server writes.
     pub secrets: Secrets,
     /// The configuration of this entry, in any words. If the text stays the same in a new configuration, the server goes on as it is.

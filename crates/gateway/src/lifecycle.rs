@@ -23,7 +23,7 @@ use tokio::{
 };
 use unhang_bridge::Era;
 
-use super::{backend::Backend, connection::StartDecision, start_turns::in_turn, verdicts};
+use super::{backend::Backend, connection::StartDecision, resource_watches, start_turns::in_turn, verdicts};
 use unhang_core::config::{RESTORE_PATIENCE, RETRY_MOST};
 use unhang_upstream::client::{Client, Error, ServerInfo};
 
@@ -207,7 +207,10 @@ async fn restore(backend: &Weak<Backend>, start: u64) {
         let told = Arc::clone(&backend);
         let telling = tokio::spawn(async move {
             told.set_level().await;
-            told.watches.renew(told.name(), &client, start, told.request_timeout()).await;
+            match told.is_further() {
+                true => resource_watches::mirror(&told).await,
+                false => told.watches.renew(told.name(), &client, start, told.request_timeout()).await,
+            }
         });
         if timeout(RESTORE_PATIENCE, telling).await.is_err() {
             tracing::warn!(

@@ -28,7 +28,7 @@ use super::{
     SessionKey,
     list_announcements::ListKinds,
     open_sessions::OpenSessions,
-    resource_watches::{ResourceUpdate, Updates},
+    resource_watches::{ResourceUpdate, UpdateMerger, Updates},
     session_inboxes::InboxScope,
     status::ServerRecord,
     task_callers::TaskCallers,
@@ -69,6 +69,8 @@ pub(super) struct NotificationListener {
     question_limit: Duration,
     server_index: usize,
     updates: Updates,
+    /// Present if several instances may tell of the same change.
+    merged_updates: Option<Arc<UpdateMerger>>,
     /// The counts of the server.
     record: Arc<ServerRecord>,
     /// The sessions whose clients have declared extensions.
@@ -84,11 +86,12 @@ impl NotificationListener {
         server: String,
         server_index: usize,
         question_limit: Duration,
-        updates: Updates,
+        (updates, merged_updates): (Updates, Option<Arc<UpdateMerger>>),
         record: Arc<ServerRecord>,
         (open_sessions, inbox_scope): (Arc<OpenSessions>, InboxScope),
+        waiting: Arc<WaitingRequests>,
     ) -> Self {
-        let (changed, wanted, waiting) = (Notify::new(), Notify::new(), Arc::default());
+        let (changed, wanted) = (Notify::new(), Notify::new());
         let (asks, asked_one_first) = (AtomicBool::default(), AtomicBool::default());
         Self {
             server,
@@ -101,6 +104,7 @@ impl NotificationListener {
             question_limit,
             server_index,
             updates,
+            merged_updates,
             record,
             open_sessions,
             inbox_scope,
@@ -223,8 +227,12 @@ impl ServerListener for NotificationListener {
         } else if method == "notifications/resources/updated" {
             let params = params.and_then(|params| Json::new(params.get().as_bytes()));
             if let Some(uri) = params.and_then(|params| text_member(params, "uri")) {
-                // If nobody listens, the change is for nobody.
-                let _heard = self.updates.send(ResourceUpdate { server: self.server_index, uri: uri.into() });
+                let update = ResourceUpdate { server: self.server_index, uri: uri.into() };
+                match &self.merged_updates {
+                    Some(merger) => merger.tell(&self.updates, update),
+                    // If nobody listens, the change is for nobody.
+                    None => drop(self.updates.send(update)),
+                }
             }
         } else if TASK_NOTIFICATIONS.contains(&method) {
             let params = params.and_then(|params| Json::new(params.get().as_bytes()));
@@ -305,7 +313,15 @@ mod tests {
         let (updates, _) = broadcast::channel(1);
         let limit = Duration::from_secs(30);
         let whose = (Arc::default(), InboxScope::OnlySession);
-        NotificationListener::new("srv".to_owned(), 0, limit, updates, Arc::default(), whose)
+        NotificationListener::new(
+            "srv".to_owned(),
+            0,
+            limit,
+            (updates, None),
+            Arc::default(),
+            whose,
+            Arc::default(),
+        )
     }
 
     #[test]

@@ -2,20 +2,23 @@
 //!
 //! Invariants: a server is asked once for a resource, however many sessions want to hear of it. It is asked again when it was started anew,
 //! and told when no session wants to hear of it any more. While the server is asked for one resource, only the sessions that want that one
-//! wait.
+//! wait. The further instances of a server are asked for the same resources as the first, and a change is told once.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
 use tokio::{
+    runtime::Handle,
     sync::{Mutex as AsyncMutex, broadcast},
     task::JoinSet,
+    time::sleep,
 };
 
 use super::{backend::Backend, lifecycle::StartReason};
+use unhang_core::config::UPDATE_MERGE;
 use unhang_upstream::client::{Client, Error, RequestOptions, Subscription, Topics};
 
 /// The changes of resources that a session may not have heard of yet. The session misses older ones.
@@ -92,6 +95,11 @@ impl ResourceWatches {
         }
     }
 
+    /// Returns the resources that sessions want to hear of.
+    fn uris(&self) -> HashSet<Arc<str>> {
+        self.resources().keys().map(Arc::clone).collect()
+    }
+
     /// Subscribes to the same resources of the server `name` that was started anew by `start`, several at a time. A session that wants
     /// another resource does not wait for them.
     pub(super) async fn renew(&self, name: &str, client: &Client, start: u64, limit: Duration) {
@@ -144,13 +152,75 @@ impl Watch {
             *slot = Some(ResourceSubscription { since, _subscription });
         }
         drop(slot);
+        watch.tell_further_instances();
         Ok(watch)
+    }
+}
+
+impl Watch {
+    /// Lets the further instances of the server be asked for the resources that are watched now.
+    fn tell_further_instances(&self) {
+        let Some(pool) = &self.backend.instances else { return };
+        // Without a runtime there is no server any more either.
+        let Ok(runtime) = Handle::try_current() else { return };
+        for further in pool.further().into_iter().filter(|further| further.runs()) {
+            runtime.spawn(async move { mirror(&further).await });
+        }
     }
 }
 
 impl Drop for Watch {
     fn drop(&mut self) {
         self.backend.watches.leave(&self.uri);
+        self.tell_further_instances();
+    }
+}
+
+/// The resources for which a further instance of a server was asked. The wish of sessions is kept with the first instance, so that it keeps
+/// no further instance from resting.
+#[derive(Default)]
+pub(super) struct MirroredSubscriptions(AsyncMutex<HashMap<Arc<str>, ResourceSubscription>>);
+
+/// Asks a further instance of a server for the resources that sessions want to hear of now.
+pub(super) async fn mirror(further: &Backend) {
+    let Some(first) = further.first_instance() else { return };
+    let mut mirrored = further.mirrored.0.lock().await;
+    let Some((client, since)) = further.connection().current() else { return };
+    let wanted = first.watches.uris();
+    mirrored.retain(|uri, subscription| subscription.since == since && wanted.contains(uri));
+    for uri in wanted {
+        if mirrored.contains_key(&uri) {
+            continue;
+        }
+        match subscribed(&client, &uri, further.request_timeout()).await {
+            Ok(_subscription) => drop(mirrored.insert(uri, ResourceSubscription { since, _subscription })),
+            Err(error) => tracing::warn!("{} does not report changes of {uri}: {error}", further.title()),
+        }
+    }
+}
+
+/// Tells once of a change that several instances of a server report. It holds each report back for [`UPDATE_MERGE`], so that a change after
+/// that is told again.
+#[derive(Default)]
+pub(super) struct UpdateMerger(Mutex<HashSet<Arc<str>>>);
+
+impl UpdateMerger {
+    /// Tells of this change soon. Must be called in a runtime.
+    pub(super) fn tell(self: &Arc<Self>, updates: &Updates, update: ResourceUpdate) {
+        if !self.held().insert(Arc::clone(&update.uri)) {
+            return;
+        }
+        let (merger, updates) = (Arc::clone(self), updates.clone());
+        tokio::spawn(async move {
+            sleep(UPDATE_MERGE).await;
+            merger.held().remove(&update.uri);
+            // If nobody listens, the change is for nobody.
+            let _heard = updates.send(update);
+        });
+    }
+
+    fn held(&self) -> MutexGuard<'_, HashSet<Arc<str>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -209,7 +209,7 @@ impl Servers {
             let shared = self.core.current().into_iter().filter(|backend| backend.scope() != Scope::Session);
             for backend in shared {
                 backend.tell_of_roots();
-                backend.eras.counterpart().into_iter().for_each(|counterpart| counterpart.tell_of_roots());
+                backend.siblings().iter().for_each(|sibling| sibling.tell_of_roots());
             }
         }
     }
@@ -280,9 +280,8 @@ impl Servers {
             .map(|session_servers| session_servers.log_from(level))
             .unwrap_or_default();
         let shared: Vec<_> = shared.collect();
-        let counterparts: Vec<_> =
-            shared.iter().filter_map(|backend| backend.eras.counterpart().map(Arc::clone)).collect();
-        for backend in shared.into_iter().chain(counterparts).chain(own) {
+        let siblings: Vec<_> = shared.iter().flat_map(|backend| backend.siblings()).collect();
+        for backend in shared.into_iter().chain(siblings).chain(own) {
             if backend.level.lower_to(level) {
                 tokio::spawn(async move { backend.set_level().await });
             }

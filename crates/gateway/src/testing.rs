@@ -28,6 +28,7 @@ pub fn mute() -> (TcpListener, ServerEntry) {
             prefix: "srv".to_owned(),
             tool_rules,
             idle_timeout: None,
+            instances: 1,
             secrets: Secrets::default(),
             made_from: String::new(),
             memory: None,

@@ -47,6 +47,7 @@ mod notification_before_each_answer;
 mod notification_flood;
 mod null_id;
 mod offers_extensions;
+mod one_at_a_time;
 mod progress_after_cancel;
 mod progress_flood;
 mod remembers;
@@ -121,6 +122,7 @@ pub(crate) const ALL: &[FaultyProgram] = table!(
     notification_flood,
     null_id,
     offers_extensions,
+    one_at_a_time,
     progress_after_cancel,
     progress_flood,
     remembers,

@@ -27,7 +27,7 @@ struct CallLimits {
     max_message: Option<u64>,
 }
 
-/// When a call becomes a job, and what that may take.
+/// When a call becomes a job, what that may take, and what a slow call means for other calls.
 #[derive(Clone, Copy, Debug, Args)]
 #[command(next_help_heading = "Limits")]
 struct PromotionLimits {
@@ -42,6 +42,10 @@ struct PromotionLimits {
     /// declares that it is safe to repeat [default: false]
     #[arg(long, env = "UNHANG_JOIN_SAME_CALL", hide_env = true, value_name = "BOOL")]
     join_same_call: Option<bool>,
+    /// How long a call may keep an instance of a server before the next call goes to another one, if the server has `instances`
+    /// [default: 1s]
+    #[arg(long, env = "UNHANG_BUSY_AFTER", hide_env = true, value_name = "TIME", value_parser = parse_duration)]
+    busy_after: Option<Duration>,
 }
 
 /// What a server may take to start, to answer and to stop.
@@ -154,6 +158,7 @@ impl PromotionLimits {
         settings.promote_after = self.promote_after;
         settings.job_timeout = self.job_timeout;
         settings.join_same_call = self.join_same_call;
+        settings.busy_after = self.busy_after;
     }
 }
 
@@ -262,7 +267,7 @@ mod tests {
     #[test]
     fn the_defaults_in_the_texts_are_those_of_the_library() {
         let said = defaults("wrap");
-        assert_eq!(said.len(), 15, "{said:?}");
+        assert_eq!(said.len(), 16, "{said:?}");
         for flags in [said, Vec::new()] {
             let Command::Wrap(wrap) = typed(&["wrap"], flags, &["--", "true"]) else { panic!("not a wrap") };
             assert_eq!(wrap.limits.limits(), Limits::default());

@@ -85,6 +85,8 @@ const EXPECTED: &[Expected] = &[
     expect("notification-flood", &[], &["notification-flood"]),
     expect("null-id", &[], &["wrong-id"]),
     expect("offers-extensions", &[], &["no-safe-tool"]),
+    // Not seen: without an argument, its calls take no time.
+    expect("one-at-a-time", &[], &[]),
     expect("progress-after-cancel", &[], &["goes-on-after-cancel"]),
     expect("progress-flood", &[], &["notification-flood"]),
     // Not seen: a client alone sees nothing of what it shares with nobody.

@@ -454,6 +454,7 @@ async fn servers_that_are_dropped_leave_nothing() {
         prefix: name.to_owned(),
         tool_rules: ToolRules::default(),
         idle_timeout: None,
+        instances: 1,
         secrets: Secrets::default(),
         made_from: String::new(),
         memory: None,

@@ -44,6 +44,7 @@ mod gateway_extensions;
 mod gateway_fair;
 mod gateway_hostile;
 mod gateway_http;
+mod gateway_instances;
 mod gateway_memory;
 mod gateway_metrics;
 mod gateway_oauth;

@@ -3,7 +3,7 @@
 
 use serde_json::{Map, Value, json};
 
-use unhang_core::promotion::Promotion;
+use unhang_core::{config::MAX_SHARED_INSTANCES, promotion::Promotion};
 
 /// A key and the kind of its value.
 pub(super) struct SettingKey {
@@ -383,6 +383,15 @@ pub(super) const SERVER: &[SettingKey] = &[
          sessions share one instance.",
     ),
     key(
+        "instances",
+        SettingKind::Whole(INSTANCES),
+        "The processes of the server that `unhang serve` may have at the same time for each era of its \
+         clients, each with one request at a time: for a server that keeps no state between calls and \
+         works on one call at a time. Another process starts when a call has kept the running ones for \
+         longer than `busy-after`, and ends after its `idle-timeout`. Default: 1, one process that has all \
+         requests at the same time.",
+    ),
+    key(
         "era",
         SettingKind::Word(ERAS),
         "The only era in which `unhang serve` asks the server: \"legacy\" (up to 2025-11-25) or \"modern\" \
@@ -475,6 +484,12 @@ pub(super) const LIMITS: &[SettingKey] = &[
         "The limit of a whole tools/call that has become a job. Default: 2h.",
     ),
     key(
+        "busy-after",
+        SettingKind::Duration,
+        "How long a call may keep an instance of the server before the next call goes to another one, if \
+         the server has `instances`. Default: 1s.",
+    ),
+    key(
         "eof-grace",
         SettingKind::Duration,
         "The time for calls in flight after the client has ended. Default: 5s.",
@@ -528,6 +543,8 @@ pub(super) const LIMITS: &[SettingKey] = &[
 
 /// The bounds of a client's weight.
 pub(super) const WEIGHT: (u32, u32) = (1, 1000);
+/// The bounds of the instances of a server that all sessions share.
+pub(super) const INSTANCES: (u32, u32) = (1, MAX_SHARED_INSTANCES);
 /// The bounds of a count.
 pub(super) const COUNT: (u32, u32) = (1, u32::MAX);
 

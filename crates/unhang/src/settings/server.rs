@@ -12,7 +12,7 @@ use unhang_net::{http::Address, oauth::ClientSettings};
 
 use super::{
     HttpDialect,
-    keys::{COUNT, ERAS, LIMITS, OAUTH, SERVER, TRANSPORTS},
+    keys::{COUNT, ERAS, INSTANCES, LIMITS, OAUTH, SERVER, TRANSPORTS},
     section::{Complaint, Section, SettingValue},
     shown::without_secrets,
     tool_rules,
@@ -40,6 +40,8 @@ pub struct ServerSettings {
     pub idle_timeout: Option<Duration>,
     /// Whether each session behind `unhang serve` has an instance of its own.
     pub per_session: bool,
+    /// The most instances that all sessions share behind `unhang serve`.
+    pub instances: u32,
     /// The eras in which the server is asked behind `unhang serve`.
     pub era: EraPolicy,
     /// The limits that the file sets.
@@ -56,6 +58,7 @@ impl ServerSettings {
             tool_rules: ToolRules::default(),
             idle_timeout: None,
             per_session: false,
+            instances: 1,
             era: EraPolicy::default(),
             limits,
         }
@@ -158,6 +161,8 @@ pub struct LimitSettings {
     /// See [`Limits`].
     pub job_timeout: Option<Duration>,
     /// See [`Limits`].
+    pub busy_after: Option<Duration>,
+    /// See [`Limits`].
     pub eof_grace: Option<Duration>,
     /// See [`Limits`].
     pub stop_grace: Option<Duration>,
@@ -202,6 +207,7 @@ impl LimitSettings {
         put(self.call_timeout, &mut limits.call_timeout);
         put(self.promote_after, &mut limits.promote_after);
         put(self.job_timeout, &mut limits.job_timeout);
+        put(self.busy_after, &mut limits.busy_after);
         put(self.eof_grace, &mut limits.eof_grace);
         put(self.stop_grace, &mut limits.stop_grace);
         put(bytes(self.max_message), &mut limits.max_message);
@@ -228,6 +234,7 @@ impl LimitSettings {
             call_timeout: duration("call-timeout")?,
             promote_after: section.get("promote-after").map(|field| field.promotion()).transpose()?,
             job_timeout: duration("job-timeout")?,
+            busy_after: duration("busy-after")?,
             eof_grace: duration("eof-grace")?,
             stop_grace: duration("stop-grace")?,
             max_message: size("max-message")?,
@@ -267,13 +274,34 @@ pub(super) fn read(name: &str, field: &SettingValue<'_>, folder: &Path) -> Resul
     let tool_rules = tool_rules::read(&section)?;
     let idle_timeout = section.get("idle-timeout").map(|field| idle_timeout(&field)).transpose()?;
     let per_session = section.get("per-session").map_or(Ok(false), |field| field.flag())?;
+    let instances = section.get("instances").map(|field| instances(&field, per_session)).transpose()?;
     let era = match section.get("era") {
         Some(field) if field.word(ERAS)? == 0 => EraPolicy::Only(Era::Legacy),
         Some(_) => EraPolicy::Only(Era::Modern),
         None => EraPolicy::OfClient,
     };
-    let name = name.to_owned();
-    Ok(ServerSettings { name, transport, prefix, tool_rules, idle_timeout, per_session, era, limits })
+    let (name, instances) = (name.to_owned(), instances.unwrap_or(1));
+    Ok(ServerSettings {
+        name,
+        transport,
+        prefix,
+        tool_rules,
+        idle_timeout,
+        per_session,
+        instances,
+        era,
+        limits,
+    })
+}
+
+fn instances(field: &SettingValue<'_>, per_session: bool) -> Result<u32, Complaint> {
+    let instances = field.whole(INSTANCES)?;
+    match per_session && instances > 1 {
+        true => Err(field.complaint(
+            "is for a server that all sessions share; with `per-session`, each session has its own instance",
+        )),
+        false => Ok(instances),
+    }
 }
 
 fn idle_timeout(field: &SettingValue<'_>) -> Result<Duration, Complaint> {
@@ -316,6 +344,12 @@ fn stdio(section: &Section<'_>, command: &SettingValue<'_>, folder: &Path) -> Re
 }
 
 fn http(section: &Section<'_>, url: &SettingValue<'_>) -> Result<Transport, Complaint> {
+    if let Some(field) = section.get("instances") {
+        return Err(field.complaint(
+            "is for a server with a command, which unhang can start more than once; this one has a URL, and \
+             answers as many calls at a time as it can",
+        ));
+    }
     for only_stdio in ["args", "env", "inherit-env", "cwd"] {
         if let Some(field) = section.get(only_stdio) {
             return Err(field.complaint("is for a server with a command; this one has a URL"));

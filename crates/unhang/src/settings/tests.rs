@@ -53,7 +53,8 @@ quiet = true
 allow = ["get_*", "${MODEL:-convert}_time"]
 deny = ["*_secret"]
 idle-timeout = "10m"
-limits = { call-timeout = "30s", promote-after = "20s", job-timeout = "1h", max-message = "1MiB", max-in-flight = 7, max-waiting = 8 }
+instances = 3
+limits = { call-timeout = "30s", promote-after = "20s", job-timeout = "1h", busy-after = "2s", max-message = "1MiB", max-in-flight = 7, max-waiting = 8 }
 
 [servers.time.tools.get_time]
 description = "What time it is, ${here}"
@@ -153,6 +154,7 @@ fn servers_are_read_with_their_limits() {
         call_timeout: Duration::from_secs(30),
         promote_after: Promotion::After(Duration::from_secs(20)),
         job_timeout: Duration::from_secs(3600),
+        busy_after: Duration::from_secs(2),
         max_message: 1 << 20,
         max_in_flight: 7,
         max_waiting: 8,
@@ -176,6 +178,7 @@ fn servers_are_read_with_their_limits() {
     assert_eq!(settings.gateway.capacity().requests, Bounds { permits: 9, room: MAX_WAITING_OF_ALL });
     assert_eq!(settings.gateway.capacity().instances, 5);
     assert_eq!([time.per_session, search.per_session], [false, true]);
+    assert_eq!([time.instances, search.instances], [3, 1]);
     assert_eq!((time.idle_timeout, search.idle_timeout), (Some(Duration::from_secs(600)), None));
     let http = Transport::Http {
         url: "https://example.org/mcp".to_owned(),
@@ -338,6 +341,23 @@ fn what_is_wrong_is_named_with_file_line_and_key() {
         ("[servers.a]\ncommand = \"a\"\nheaders = {}", "servers.a.headers: is for a server with a URL"),
         ("[servers.a]\nurl = \"https://b\"\nheaders = { A = \"a\\nb\" }", "a header cannot have"),
         ("[servers.a]\ncommand = \"a\"\noauth = {}", "servers.a.oauth: is for a server with a URL"),
+        ("[servers.a]\ncommand = \"a\"\ninstances = 0", "instances: expected a whole number from 1 to 64"),
+        ("[servers.a]\ncommand = \"a\"\ninstances = 65", "instances: expected a whole number from 1 to 64"),
+        (
+            "[servers.a]\ncommand = \"a\"\ninstances = \"2\"",
+            "instances: expected a whole number from 1 to 64",
+        ),
+        (
+            "[servers.a]\nurl = \"https://b\"\ninstances = 2",
+            "servers.a.instances: is for a server with a command, which unhang can start more than once; this \
+             one has a URL, and answers as many calls at a time as it can",
+        ),
+        (
+            "[servers.a]\ncommand = \"a\"\nper-session = true\ninstances = 2",
+            "servers.a.instances: is for a server that all sessions share; with `per-session`, each session \
+             has its own instance",
+        ),
+        ("[servers.a]\ncommand = \"a\"\nlimits.busy-after = 1", "servers.a.limits.busy-after: "),
         (
             "[servers.a]\nurl = \"https://b\"\noauth = { client-secret = \"c\" }",
             "unhang.toml:3:11: servers.a.oauth.client-secret: is the secret of a client, but the \

@@ -380,6 +380,7 @@ fn follower(socket: PathBuf, entries: &[ServerEntry], style: &Style) -> ServerEn
         prefix: String::new(),
         tool_rules: ToolRules::default(),
         idle_timeout: None,
+        instances: 1,
         secrets,
         // The lists are remembered where the servers run.
         memory: None,

@@ -223,6 +223,7 @@ fn entry(
         prefix,
         tool_rules,
         idle_timeout: settings.idle_timeout,
+        instances: usize::try_from(settings.instances).unwrap_or(usize::MAX),
         secrets: settings.secrets(),
         memory: data.map(|data| settings.memory(data)),
         // The text has all settings, secrets included, and is shown to nobody.
