@@ -316,6 +316,7 @@ impl PromotedCalls {
         tasks.spawn(async move {
             let (_over, id) = (over, held.id());
             if let Some(news) = running_call.source.news() {
+                news.becomes_job();
                 calls.news().insert(id, news.clone());
             }
             calls.follow(held, (running_call, keeping), &kept).await;

@@ -12,6 +12,10 @@ use crate::{
     limits::Limits,
 };
 
+/// What is said of a server that answers nothing while it works on a call.
+pub const WORKS_ON_ONE_CALL: &str =
+    "works on one call at a time; `instances = 2` would answer others meanwhile";
+
 /// The action to take at a tick.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Advice {

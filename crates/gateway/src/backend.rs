@@ -47,6 +47,7 @@ use super::{
     owners,
     request_metrics::RequestMetrics,
     resource_watches::{MirroredSubscriptions, ResourceWatches, UpdateMerger, Updates},
+    serial_work::SerialWorkWatch,
     server_task::server_identity,
     session_inboxes::InboxScope,
     start_turns::StartTurns,
@@ -97,6 +98,8 @@ pub(super) struct Backend {
     pub(super) level: RequestedLevel,
     /// Held while the server is stopped because nobody wants it, or while its predecessor is stopped.
     pub(super) stop_lock: Arc<AsyncMutex<()>>,
+    /// Sees that the server works on one call at a time.
+    pub(super) serial_work: SerialWorkWatch,
     /// Counts of client requests to the server, by outcome.
     pub(super) metrics: Arc<RequestMetrics>,
     /// Counts of the server, and its last failure.
@@ -303,6 +306,7 @@ impl Backend {
             mirrored: MirroredSubscriptions::default(),
             level: RequestedLevel::default(),
             stop_lock: Arc::default(),
+            serial_work: SerialWorkWatch::default(),
             metrics,
             record,
             close_lock: AsyncMutex::default(),
@@ -333,6 +337,12 @@ impl Backend {
     /// Returns whether this is a further instance of those that all sessions share.
     pub(super) fn is_further(&self) -> bool {
         self.further.is_some()
+    }
+
+    /// Returns whether the server has one process for all sessions, and could have several.
+    pub(super) fn could_have_instances(&self) -> bool {
+        let is_one = self.own.is_none() && self.instances.is_none() && self.further.is_none();
+        is_one && matches!(self.endpoint(), Endpoint::Stdio(_))
     }
 
     /// Returns the other processes of the server that all sessions share: its counterpart, and the further instances of both.

@@ -300,7 +300,8 @@ impl<'a> Dispatch<'a> {
         };
         let trial = backend.trial();
         self.comes_to(if backend.is_gateway() { CallStage::Elsewhere } else { CallStage::Asked });
-        let mut outcome = client.ask(request.method, as_task.as_deref().unwrap_or(params), &options).await;
+        let asking = client.ask(request.method, as_task.as_deref().unwrap_or(params), &options);
+        let mut outcome = backend.serial_work.over((backend, &client), self.news.as_ref(), asking).await;
         if let Some(poller) = poller.as_mut().filter(|_| self.may_declare_tasks())
             && poller.lacks_declaration(&outcome)
         {

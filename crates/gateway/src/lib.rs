@@ -45,6 +45,7 @@ mod request_timeouts;
 mod resource_watches;
 mod roster;
 pub mod route;
+mod serial_work;
 mod server_task;
 mod server_tasks;
 mod servers;

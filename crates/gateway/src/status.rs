@@ -6,7 +6,7 @@
 use std::{
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -190,6 +190,8 @@ fn worse(one: BreakerPhase, other: BreakerPhase) -> BreakerPhase {
 pub(super) struct ServerRecord {
     counts: Arc<ServerCounts>,
     last_failure: Mutex<LastFailure>,
+    /// The log says that the server works on one call at a time.
+    is_told_of_serial_work: AtomicBool,
 }
 
 /// The counts of all servers of one name, whatever the configuration said of them at the time.
@@ -209,6 +211,16 @@ impl ServerRecord {
     /// Makes the record of the server that replaces this one in a new configuration: the counts stay.
     pub(super) fn of_successor(&self, secrets: Secrets) -> Self {
         Self { counts: Arc::clone(&self.counts), ..Self::new(secrets) }
+    }
+
+    /// Returns whether the log says that the server works on one call at a time.
+    pub(super) fn is_told_of_serial_work(&self) -> bool {
+        self.is_told_of_serial_work.load(Ordering::Relaxed)
+    }
+
+    /// Notes that the log says so. Returns whether it did not before.
+    pub(super) fn tell_of_serial_work(&self) -> bool {
+        !self.is_told_of_serial_work.swap(true, Ordering::Relaxed)
     }
 
     /// Notes a start. `again` says that it is not the first.

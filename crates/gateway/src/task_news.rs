@@ -40,6 +40,9 @@ struct TaskNewsState {
     known: Mutex<(u64, Option<KnownTask>)>,
     changes: Notify,
     is_left: AtomicBool,
+    is_job: AtomicBool,
+    /// Rung when the call has become a job.
+    job_begins: Notify,
     /// [`CallStage`]
     stage: AtomicU8,
     /// The looks at the task that are wanted, once it has begun here.
@@ -125,6 +128,22 @@ impl TaskNews {
         let stages = [CallStage::InLine, CallStage::Starting, CallStage::Asked, CallStage::Elsewhere];
         let now = self.0.stage.load(Ordering::Relaxed);
         stages.into_iter().find(|stage| *stage as u8 == now).unwrap_or(CallStage::Asked)
+    }
+
+    /// Notes that the call has become a job.
+    pub fn becomes_job(&self) {
+        self.0.is_job.store(true, Ordering::Relaxed);
+        self.0.job_begins.notify_waiters();
+    }
+
+    /// Waits until the call has become a job. Cancel-safe.
+    pub(super) async fn until_job(&self) {
+        let mut begins = std::pin::pin!(self.0.job_begins.notified());
+        // Before the look, so that the bell is not missed.
+        begins.as_mut().enable();
+        if !self.0.is_job.load(Ordering::Relaxed) {
+            begins.await;
+        }
     }
 
     /// Notes that another process goes on with the task: the end of the wait here is not to cancel it.

@@ -127,15 +127,16 @@ fn a_call_waits_for_the_instance_that_is_free_first_when_all_are_busy() {
     let config = blocking(&[], "").replace("700ms", "1h");
     let mut client = gateway(&sandbox, &[config]);
     let first = pid(&mut client);
-    let longer = client.call("srv__work", work(Duration::from_secs(7)));
+    let longer = client.call("srv__work", work(BLOCKS));
     let shorter = client.call("srv__work", work(Duration::from_secs(2)));
     let third = client.call("srv__pid", json!({}));
     let answer = client.answer(third);
     assert_eq!(client.answers_to(shorter), 1, "one instance was free again");
     assert_eq!(client.answers_to(longer), 0, "the other is at work");
     assert_ne!(text(&answer).parse::<i32>().expect("a number"), first);
-    assert_eq!(text(&client.answer(longer)), "7000 ms are over");
-    finish(client, &sandbox);
+    client.close_stdin();
+    client.exit_code();
+    wait_until("nothing runs", PATIENCE, || sandbox.survivors().is_empty());
 }
 
 #[test]
@@ -300,4 +301,40 @@ fn the_job_of_a_blocked_instance_ends_with_its_answer() {
     assert_eq!(client.whole(&job), [json!({ "type": "text", "text": "4000 ms are over" })]);
     client.finish();
     sandbox.assert_nothing_left();
+}
+
+#[test]
+fn a_server_that_blocks_while_a_job_runs_gets_a_hint_and_one_that_does_not_gets_none() {
+    const HINT: &str = "works on one call at a time; `instances = 2` would answer others meanwhile";
+    let limits = "limits.promote-after = \"500ms\"\nlimits.busy-after = \"300ms\"\n";
+    let sandbox = Sandbox::with_jobs();
+    let mut client = gateway(&sandbox, &[server("srv", &["one-at-a-time"], limits)]);
+    pid(&mut client);
+    let job = becomes_a_job(&mut client, Duration::from_secs(10));
+    for _ in 0..2 {
+        let waiting = client.call("srv__work", work(Duration::ZERO));
+        client.answer(waiting);
+    }
+    wait_until("the log says it", PATIENCE, || client.stderr().contains(HINT));
+    let result = client.result("terminate_job", json!({ "job_id": job }));
+    assert_eq!(result["isError"], Value::Null, "{result}");
+    client.close_stdin();
+    client.exit_code();
+    assert_eq!(client.stderr_at_the_end().matches(HINT).count(), 1);
+    wait_until("nothing runs", PATIENCE, || sandbox.survivors().is_empty());
+
+    // One that works on several calls is slow with each of them, and answers a ping.
+    let sandbox = Sandbox::with_jobs();
+    let mut client = gateway(&sandbox, &[server("srv", &["slow-answers"], limits)]);
+    for label in ["one", "other"] {
+        let result = client.result("srv__slow", json!({ "seconds": 5, "label": label }));
+        let job = handed_over(&result);
+        assert!(job.is_string());
+    }
+    client.tool_text("srv__slow", json!({ "seconds": 0.1, "label": "third" }));
+    client.close_stdin();
+    client.exit_code();
+    let log = client.stderr_at_the_end();
+    assert!(!log.contains(HINT), "{log}");
+    wait_until("nothing runs", PATIENCE, || sandbox.survivors().is_empty());
 }
