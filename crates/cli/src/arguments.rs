@@ -13,7 +13,7 @@ pub(crate) mod trust;
 use std::{ffi::OsString, path::PathBuf};
 
 use clap::{Args, CommandFactory, Parser, Subcommand, error::ErrorKind};
-use unhang::tools::ModeOverrides;
+use unhang::{config::MAX_SHARED_INSTANCES, tools::ModeOverrides};
 
 use self::{
     client::{Batch, CallArguments, ListArguments, Prompt, Read, ServersArguments, Tools},
@@ -21,6 +21,7 @@ use self::{
     limits::{GuardLimits, SessionLimits},
     logging::Logging,
     login::{LoginArguments, Logout},
+    number::whole_number,
     trust::TrustArguments,
 };
 use crate::arguments::jobs::{JobArguments, JobLimits, StateArguments};
@@ -113,6 +114,10 @@ pub(crate) struct WrapArguments {
     /// The name of the server in errors and logs [default: from the command]
     #[arg(long, env = "UNHANG_NAME", hide_env = true, value_name = "NAME")]
     pub(crate) name: Option<String>,
+    /// The most processes of the server, for one that works on one call at a time and keeps no state between calls. With more than 1,
+    /// messages pass through the gateway, as with `unhang serve`, and not unchanged: the job tools are named as there [default: 1]
+    #[arg(long, env = "UNHANG_INSTANCES", hide_env = true, value_name = "COUNT", value_parser = whole_number::<u32>(1, MAX_SHARED_INSTANCES))]
+    pub(crate) instances: Option<u32>,
     // clap also takes the command without the `--`, from the first word that is not a flag. Some clients swallow the first `--` that they
     // are given.
     /// The server's command and its arguments, after `--`

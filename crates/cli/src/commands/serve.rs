@@ -290,7 +290,7 @@ async fn served(
 
 /// Reaps the processes that this one has adopted: supervisors that another process started, because jobs outlive the process that accepted
 /// them.
-async fn reap() {
+pub(super) async fn reap() {
     let Ok(mut ends) = signal(SignalKind::child()) else { return };
     while ends.recv().await.is_some() {
         // Several signals at once arrive as one, and an ended job can wait to be reaped.
@@ -301,7 +301,12 @@ async fn reap() {
 }
 
 /// Ends everything behind a session. Each part has a limit of its own.
-async fn end(service: Arc<EngineService>, why: CallsEnd, sharing: Sharing, telemetry: Option<Telemetry>) {
+pub(super) async fn end(
+    service: Arc<EngineService>,
+    why: CallsEnd,
+    sharing: Sharing,
+    telemetry: Option<Telemetry>,
+) {
     // Promoted calls end before their servers, so that the end of this process ends them, and not the end of a server.
     if let Some(promoted) = service.promoted() {
         promoted.end(why).await;

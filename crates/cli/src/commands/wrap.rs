@@ -1,5 +1,7 @@
 //! `unhang wrap`: the guard in front of one stdio server.
 
+mod instances;
+
 use std::process::ExitCode;
 
 use tokio::runtime;
@@ -16,6 +18,7 @@ use unhang::{
 };
 use unhang_terminal::{output, text::escaped};
 
+use self::instances::SharedServer;
 use crate::{
     arguments::WrapArguments,
     commands::engine::options,
@@ -54,6 +57,20 @@ pub(crate) fn run(wrap: &WrapArguments, verbose: bool) -> ExitCode {
     if let Some(why) = limits.promote_after.in_vain(limits.call_timeout) {
         diagnostics.warn(&why);
     }
+    let server = ServerSpec {
+        program: wrap.command[0].clone(),
+        arguments: wrap.command[1..].to_vec(),
+        environment: Environment::Inherit,
+        folder: None,
+        grace: limits.stop_grace,
+        stop_limit: limits.stop_limit(),
+        lifeline: lifeline_command(),
+    };
+    if let Some(instances) =
+        wrap.instances.and_then(|most| usize::try_from(most).ok()).filter(|most| *most > 1)
+    {
+        return instances::run(SharedServer { name, server, limits, instances }, &diagnostics);
+    }
     // The first process of a container is the parent of all orphans. Another program's lifelines must not come back to it.
     if std::process::id() == 1
         && let Err(error) = adopt_orphans()
@@ -62,15 +79,6 @@ pub(crate) fn run(wrap: &WrapArguments, verbose: bool) -> ExitCode {
     }
     let outcome = runtime::Builder::new_current_thread().enable_all().build().and_then(|runtime| {
         let (client_input, client_output) = take_standard_streams()?;
-        let server = ServerSpec {
-            program: wrap.command[0].clone(),
-            arguments: wrap.command[1..].to_vec(),
-            environment: Environment::Inherit,
-            folder: None,
-            grace: limits.stop_grace,
-            stop_limit: limits.stop_limit(),
-            lifeline: lifeline_command(),
-        };
         let notices = diagnostics.notices.clone();
         let spec = GuardSpec {
             name,

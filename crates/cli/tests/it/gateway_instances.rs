@@ -8,7 +8,7 @@ use crate::{
     callers::{Calls, StdioCaller, handed_over},
     gateway::{finish, gateway, listed, server, window},
     gateway_http,
-    harness::{Client, PATIENCE, Sandbox, Web, is_alive, timed, wait_until},
+    harness::{Client, PATIENCE, Sandbox, Web, is_alive, run_to_end, timed, wait_until},
 };
 
 /// A quick call that waits for the slow one takes at least as long as this.
@@ -337,4 +337,34 @@ fn a_server_that_blocks_while_a_job_runs_gets_a_hint_and_one_that_does_not_gets_
     let log = client.stderr_at_the_end();
     assert!(!log.contains(HINT), "{log}");
     wait_until("nothing runs", PATIENCE, || sandbox.survivors().is_empty());
+}
+
+#[test]
+fn wrap_with_instances_answers_a_quick_call_while_a_slow_one_blocks_its_server() {
+    let sandbox = Sandbox::with_jobs();
+    let flags = ["--instances", "2", "--busy-after", "300ms", "--promote-after", "700ms"];
+    let mut client = sandbox.wrap(&flags, &["one-at-a-time"]);
+    client.initialize();
+    let pid = |client: &mut Client| client.tool_text("pid", json!({}));
+    let first = pid(&mut client);
+    let result = client.result("work", work(BLOCKS));
+    let job = handed_over(&result);
+    let (second, took) = timed(|| pid(&mut client));
+    assert!(took < BLOCKS / 2 && first != second, "it waited for {took:?}");
+    finish_without(client, &sandbox, &job);
+}
+
+#[test]
+fn wrap_with_one_instance_is_the_guard_and_refuses_a_number_that_is_none() {
+    let sandbox = Sandbox::with_jobs();
+    let mut client = sandbox.wrap(&["--instances", "1"], &["one-at-a-time"]);
+    client.initialize();
+    assert!(listed(&mut client, "tools/list", "tools", "name").contains(&"unhang_get_job_status".to_owned()));
+    finish(client, &sandbox);
+    for number in ["0", "65", "two"] {
+        let command = sandbox.wrap_command(&["--instances", number], &["one-at-a-time"]);
+        let (code, _, told) = run_to_end(command);
+        assert_eq!(code, 2, "{told}");
+        assert!(told.contains("write a whole number from 1 to 64"), "{told}");
+    }
 }
