@@ -55,6 +55,8 @@ impl Check {
                 "look for its work while it is idle, and for a proxy that closes idle connections; \
                  behind `unhang serve` the client gets an answer in time"
             }
+            // The processes of a remote server are not started here.
+            "blocks-while-busy" => "run tools beside the loop that reads requests",
             _ => self.remedy,
         }
     }
@@ -154,7 +156,7 @@ checks! {
         "make it a job that answers at once (`unhang serve`), or page the list";
     BLOCKS_WHILE_BUSY = "blocks-while-busy", Warning, anywhere,
         "while a call runs it answers nothing else, not even `ping`, and looks hung",
-        "run tools beside the loop that reads requests";
+        "run tools beside the loop that reads requests; until then it works on one call at a time; `instances = 2` would answer others meanwhile, if it keeps no state between calls";
     ANSWERS_AFTER_CANCEL = "answers-after-cancel", Warning, process,
         "it answers a call only after the client has cancelled it and no longer waits",
         "answer when the work is done, and drop the answer of a cancelled request";
@@ -280,7 +282,15 @@ checks! {
 mod tests {
     use std::collections::HashSet;
 
+    use unhang_core::health::WORKS_ON_ONE_CALL;
+
     use super::*;
+
+    #[test]
+    fn a_server_that_blocks_is_told_of_instances_where_they_can_be_started() {
+        assert!(BLOCKS_WHILE_BUSY.remedy.contains(WORKS_ON_ONE_CALL));
+        assert!(!BLOCKS_WHILE_BUSY.remedy_at_a_url().contains("instances"));
+    }
 
     #[test]
     fn every_check_has_an_id_of_its_own_in_plain_words() {
