@@ -35,7 +35,7 @@ use super::{
     eras::{self, BackendEras},
     instance_limit::InstanceLimit,
     instances::InstancePool,
-    lifecycle::{RestoredStart, StartReason},
+    lifecycle::{RestoredStart, StartReason, effective_spec},
     list_announcements::{ListKinds, ListOrigin},
     list_fetch::{self, FetchedLists},
     list_refresh::ListRefreshes,
@@ -55,16 +55,8 @@ use super::{
     waiting_requests::WaitingRequests,
 };
 use crate::route::{catalog::ListedItems, names::Style};
-use unhang_core::{
-    breaker::Breaker, config::REMOTE_COOLDOWN_MAX, digest::digest, fair::FairnessKey, limits::Limits,
-};
-use unhang_upstream::{
-    client::{ClientSpec, Endpoint, Error, RequestOptions, Topics},
-    http::REQUESTS,
-};
-
-/// Requests of our own that may be with a server: for its lists, and to see whether it is alive.
-const INTERNAL_REQUESTS: usize = 16;
+use unhang_core::{breaker::Breaker, digest::digest, fair::FairnessKey};
+use unhang_upstream::client::{ClientSpec, Endpoint, Error, RequestOptions, Topics};
 
 /// One server, or the instance of the server that one session has.
 pub(super) struct Backend {
@@ -604,24 +596,4 @@ impl Backend {
     pub(super) fn connection(&self) -> MutexGuard<'_, ServerConnection> {
         self.connection.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// Returns the way to the server as we start it, and the limits for admission.
-fn effective_spec(
-    spec: &ClientSpec,
-    listener: Arc<NotificationListener>,
-    longest_call: Duration,
-) -> (ClientSpec, Limits) {
-    let mut spec = ClientSpec { listener, ..spec.clone() };
-    let mut limits = spec.limits.clone();
-    if matches!(spec.endpoint, Endpoint::Http(_)) {
-        // More requests would wait where turns are not fair.
-        limits.max_in_flight = limits.max_in_flight.min(REQUESTS);
-        spec.limits.breaker_cooldown = limits.breaker_cooldown.min(REMOTE_COOLDOWN_MAX);
-    }
-    // Admission bounds the requests. Requests that were withdrawn just now, and our own, come on top.
-    spec.limits.max_in_flight = limits.max_in_flight.saturating_mul(2).saturating_add(INTERNAL_REQUESTS);
-    // The answer to a server's question in a call may take as long as that call.
-    spec.limits.call_timeout = longest_call;
-    (spec, limits)
 }

@@ -14,6 +14,7 @@
 use std::{
     pin::pin,
     sync::{Arc, Weak},
+    time::Duration,
 };
 
 use serde_json::value::RawValue;
@@ -23,9 +24,21 @@ use tokio::{
 };
 use unhang_bridge::Era;
 
-use super::{backend::Backend, connection::StartDecision, resource_watches, start_turns::in_turn, verdicts};
-use unhang_core::config::{RESTORE_PATIENCE, RETRY_MOST};
-use unhang_upstream::client::{Client, Error, ServerInfo};
+use super::{
+    backend::Backend, connection::StartDecision, notification_listener::NotificationListener,
+    resource_watches, start_turns::in_turn, verdicts,
+};
+use unhang_core::{
+    config::{REMOTE_COOLDOWN_MAX, RESTORE_PATIENCE, RETRY_MOST},
+    limits::Limits,
+};
+use unhang_upstream::{
+    client::{Client, ClientSpec, Endpoint, Error, ServerInfo},
+    http::REQUESTS,
+};
+
+/// Requests of our own that may be with a server: for its lists, and to see whether it is alive.
+const INTERNAL_REQUESTS: usize = 16;
 
 /// Who wants a server to be there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -238,4 +251,24 @@ async fn stay_watched(backend: &Weak<Backend>, start: u64) {
         };
         sleep_until(again).await;
     }
+}
+
+/// Returns the way to the server as we start it, and the limits for admission.
+pub(super) fn effective_spec(
+    spec: &ClientSpec,
+    listener: Arc<NotificationListener>,
+    longest_call: Duration,
+) -> (ClientSpec, Limits) {
+    let mut spec = ClientSpec { listener, ..spec.clone() };
+    let mut limits = spec.limits.clone();
+    if matches!(spec.endpoint, Endpoint::Http(_)) {
+        // More requests would wait where turns are not fair.
+        limits.max_in_flight = limits.max_in_flight.min(REQUESTS);
+        spec.limits.breaker_cooldown = limits.breaker_cooldown.min(REMOTE_COOLDOWN_MAX);
+    }
+    // Admission bounds the requests. Requests that were withdrawn just now, and our own, come on top.
+    spec.limits.max_in_flight = limits.max_in_flight.saturating_mul(2).saturating_add(INTERNAL_REQUESTS);
+    // The answer to a server's question in a call may take as long as that call.
+    spec.limits.call_timeout = longest_call;
+    (spec, limits)
 }

@@ -24,6 +24,7 @@ use unhang_upstream::client::{Client, Error, RequestOptions};
 const PING_LIMIT: Duration = Duration::from_secs(2);
 
 /// The requests with one process of a server, as far as they are jobs.
+#[derive(Default)]
 pub(super) struct SerialWorkWatch {
     /// The numbers of the requests that are jobs. Later requests have larger numbers.
     jobs: watch::Sender<BTreeSet<u64>>,
@@ -34,12 +35,6 @@ pub(super) struct SerialWorkWatch {
 struct JobOfServer<'a> {
     watch: &'a SerialWorkWatch,
     number: u64,
-}
-
-impl Default for SerialWorkWatch {
-    fn default() -> Self {
-        Self { jobs: watch::Sender::default(), next: AtomicU64::default() }
-    }
 }
 
 impl SerialWorkWatch {

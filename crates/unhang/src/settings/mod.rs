@@ -16,6 +16,7 @@ mod expand;
 mod foreign;
 mod http;
 mod keys;
+mod limit_keys;
 mod section;
 mod server;
 mod shown;

@@ -12,7 +12,8 @@ use unhang_net::{http::Address, oauth::ClientSettings};
 
 use super::{
     HttpDialect,
-    keys::{COUNT, ERAS, INSTANCES, LIMITS, OAUTH, SERVER, TRANSPORTS},
+    keys::{COUNT, ERAS, INSTANCES, OAUTH, SERVER, TRANSPORTS},
+    limit_keys::LIMITS,
     section::{Complaint, Section, SettingValue},
     shown::without_secrets,
     tool_rules,
