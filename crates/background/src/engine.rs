@@ -94,10 +94,12 @@ impl EngineService {
     }
 
     /// Returns the same service, whose calls of stdio servers go on in a call holder when this process has ended. `command` runs one,
-    /// without its plan.
+    /// without its plan; without it, these calls end with this process.
     #[must_use]
-    pub fn with_call_holder(self, command: HolderCommand) -> EngineService {
-        self.opening.hold_by(command);
+    pub fn with_call_holder(self, command: Option<HolderCommand>) -> EngineService {
+        if let Some(command) = command {
+            self.opening.hold_by(command);
+        }
         self
     }
 

@@ -55,7 +55,7 @@ use super::{
     waiting_requests::WaitingRequests,
 };
 use crate::route::{catalog::ListedItems, names::Style};
-use unhang_core::{breaker::Breaker, digest::digest, fair::FairnessKey};
+use unhang_core::{breaker::Breaker, digest::digest, fair::FairnessKey, limits::Limits};
 use unhang_upstream::client::{ClientSpec, Endpoint, Error, RequestOptions, Topics};
 
 /// One server, or the instance of the server that one session has.

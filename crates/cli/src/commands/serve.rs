@@ -36,8 +36,8 @@ use unhang::{
     jobs::engine::Engine,
     limits::Limits,
     process::{
-        adopt_orphans, descriptors, file_limit, identity::ask_for_short_turns, pipe::take_standard_streams,
-        reap_orphans, surroundings::ties,
+        descriptors, file_limit, identity::ask_for_short_turns, pipe::take_standard_streams, reap_orphans,
+        surroundings::ties,
     },
     promoted::{CallsEnd, EngineService},
     settings::file_schema,
@@ -61,7 +61,7 @@ use crate::{
     data_folder,
     diagnostics::{Diagnostics, KeptLog, LOG_HINT},
     job_environment::{all_variables, inherited},
-    own_program::call_holder_command,
+    own_program::{adopt_orphans_of_container, call_holder_command},
     signals::signals_and_hangups,
 };
 
@@ -105,12 +105,7 @@ pub(crate) fn run(serve: &Serve, verbose: bool) -> ExitCode {
     if let Err(error) = raised {
         diagnostics.warn(&format!("the limit of open files cannot be raised: {error}"));
     }
-    // The first process of a container is the parent of all orphans. Another program's lifelines must not come back to it.
-    if std::process::id() == 1
-        && let Err(error) = adopt_orphans()
-    {
-        tracing::debug!("orphans cannot be adopted on this system: {error}");
-    }
+    adopt_orphans_of_container();
     let outcome = prepare(serve, &diagnostics).and_then(|prepared| {
         let runtime = runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|error| ServeFailure::of_streams(&error))?;
@@ -132,13 +127,13 @@ pub(crate) fn run(serve: &Serve, verbose: bool) -> ExitCode {
 }
 
 /// The reason why nothing is served, and its exit code.
-struct ServeFailure {
-    why: String,
-    code: u8,
+pub(super) struct ServeFailure {
+    pub(super) why: String,
+    pub(super) code: u8,
 }
 
 impl ServeFailure {
-    fn of_streams(error: &io::Error) -> ServeFailure {
+    pub(super) fn of_streams(error: &io::Error) -> ServeFailure {
         let why = format!("stdin or stdout cannot be used: {error}");
         match file_limit::cause_of(error) {
             // A limit that somebody has set is no bug of ours.
@@ -401,11 +396,7 @@ fn prepare(serve: &Serve, diagnostics: &Diagnostics) -> Result<PreparedServe, Se
         .with_all(all_variables().collect())
         .sharing_state(state.shared)
         .telling_at_first_job(diagnostics.notices(), ties_in_words);
-    let service = match cfg!(target_os = "linux") {
-        true => service.with_call_holder(call_holder_command()),
-        // Elsewhere a lifeline cannot keep a server, and jobs of calls end with this process.
-        false => service,
-    };
+    let service = service.with_call_holder(call_holder_command());
     let service = Arc::new(service);
     let table = Table::new(tools, &serve.tool_mode, Arc::clone(&service) as _, job_tools)?;
     Ok(PreparedServe {

@@ -10,8 +10,7 @@ use unhang::{
     guard::{self, GuardSpec, OpenJobs},
     jobs::engine::Engine,
     process::{
-        adopt_orphans, file_limit, give_back_code, pipe::take_standard_streams, server::ServerSpec,
-        spawn::Environment,
+        file_limit, give_back_code, pipe::take_standard_streams, server::ServerSpec, spawn::Environment,
     },
     promoted::EngineService,
     settings::without_secrets,
@@ -25,7 +24,7 @@ use crate::{
     data_folder,
     diagnostics::{Diagnostics, KeptLog, LOG_HINT},
     job_environment::inherited,
-    own_program::{call_holder_command, lifeline_command},
+    own_program::{adopt_orphans_of_container, call_holder_command, lifeline_command},
     server_name::server_name,
     signals::signals,
 };
@@ -71,12 +70,7 @@ pub(crate) fn run(wrap: &WrapArguments, verbose: bool) -> ExitCode {
     {
         return instances::run(SharedServer { name, server, limits, instances }, &diagnostics);
     }
-    // The first process of a container is the parent of all orphans. Another program's lifelines must not come back to it.
-    if std::process::id() == 1
-        && let Err(error) = adopt_orphans()
-    {
-        tracing::debug!("orphans cannot be adopted on this system: {error}");
-    }
+    adopt_orphans_of_container();
     let outcome = runtime::Builder::new_current_thread().enable_all().build().and_then(|runtime| {
         let (client_input, client_output) = take_standard_streams()?;
         let notices = diagnostics.notices.clone();
@@ -88,8 +82,7 @@ pub(crate) fn run(wrap: &WrapArguments, verbose: bool) -> ExitCode {
             client_output,
             notices,
             jobs: jobs(),
-            // Elsewhere a lifeline cannot keep a server, and jobs of calls end with this process.
-            call_holder: cfg!(target_os = "linux").then(call_holder_command),
+            call_holder: call_holder_command(),
         };
         // From here on the guard lives as long as its client, and needs a small part of its code.
         give_back_code();

@@ -94,4 +94,57 @@ fn r_40_every_test_that_the_contract_names_is_there() {
 #[test]
 fn r_40_every_protection_has_a_test_that_is_there_and_every_promise_has_protections() {
     let known = tests();
-    let mut promis
+    let mut promises = BTreeSet::new();
+    let mut names = BTreeSet::new();
+    for line in PROTECTIONS.lines().filter(|line| line.starts_with("| ") && line.ends_with("` |")) {
+        let cells: Vec<&str> = line.trim_matches('|').split(" | ").map(str::trim).collect();
+        let [name, kept, .., test] = &cells[..] else {
+            panic!("a row has a name, promises and a test: {line}")
+        };
+        assert!(names.insert(*name), "two protections are called `{name}`");
+        promises
+            .extend(kept.split(", ").map(|number| number.parse::<u8>().expect("the number of a promise")));
+        let (path, test) = test.trim_matches('`').split_once("::").expect("a path and a test");
+        let is_there = known.get(&format!("crates/{path}")).is_some_and(|tests| tests.contains(test));
+        assert!(is_there, "`{name}` of docs/reference/guards.md names `{test}`, which is no test in {path}");
+    }
+    assert_eq!((promises, names.len()), ((1..=8).collect(), 635));
+}
+
+#[test]
+fn r_40_every_test_that_is_called_by_an_id_is_in_its_row() {
+    let rows = rows();
+    for (path, names) in tests() {
+        for (id, name) in names.iter().filter_map(|name| Some((id_of(name)?, name))) {
+            let row = rows.iter().find(|(known, _)| *known == id);
+            let holds =
+                row.is_some_and(|(_, tests)| tests.iter().any(|held| *held == (path.clone(), name.clone())));
+            assert!(holds, "docs/reference/contract.md lacks `{path}::{name}` in its row {id}");
+        }
+    }
+}
+
+#[test]
+fn r_40_each_id_has_one_row_and_is_held_or_said_not_to_be() {
+    let (held, open) = PAGE.split_once("\n## Not yet held\n").expect("the page has both parts");
+    let mut known = BTreeSet::new();
+    for (id, tests) in rows() {
+        assert!(known.insert(id.clone()), "{id} has two rows");
+        let is_open = open.contains(&format!("\n| {id} |"));
+        assert_eq!(tests.is_empty(), is_open, "{id} is either held or under `Not yet held`");
+    }
+    // None is dropped in silence: those that ask for something, how contradictions are settled, and one fact that has a test.
+    assert_eq!((known.len(), held.contains("\n| L-51 |")), (330, true));
+}
+
+#[test]
+fn names_of_tests_are_read_as_they_are() {
+    let source = "#[test]\nfn one() {}\nfn none() {}\n#[tokio::test(start_paused = true)]\n// Why.\nasync fn two(a: u8) {}";
+    assert_eq!(named(source), BTreeSet::from(["one".to_owned(), "two".to_owned()]));
+    let table = "each_program! {\n    a_row: NONE, [];\n}\nlet other: u8 = 1;";
+    assert_eq!(named(table), BTreeSet::from(["a_row".to_owned()]));
+    for (name, id) in [("c_62_it_ends", Some("C-62")), ("l_never", None), ("r_40_it_is", None), ("x_5", None)]
+    {
+        assert_eq!(id_of(name).as_deref(), id, "{name}");
+    }
+}

@@ -8,12 +8,11 @@ use std::{io, process::ExitCode, sync::Arc};
 use tokio::runtime;
 use unhang::{
     client::{ClientSpec, DecliningListener, Endpoint},
-    exit,
     front::{self, FrontSpec, SessionEndHook, SessionJobs},
     gateway::{EraPolicy, RequestTimeouts, Scope, ServerEntry, ServerSet},
     jobs::engine::Engine,
     limits::Limits,
-    process::{adopt_orphans, file_limit, pipe::take_standard_streams, server::ServerSpec},
+    process::{pipe::take_standard_streams, server::ServerSpec},
     promoted::EngineService,
     route::rules::ToolRules,
     secrets::Secrets,
@@ -25,10 +24,11 @@ use unhang_terminal::output;
 use crate::{
     commands::{
         engine::options,
-        serve::{end, reap},
+        serve::{ServeFailure, end, reap},
     },
     diagnostics::Diagnostics,
     job_environment::inherited,
+    own_program::{adopt_orphans_of_container, call_holder_command},
     signals::signals,
 };
 
@@ -42,49 +42,37 @@ pub(super) struct SharedServer {
 
 /// Serves the server until the client or a signal ends it.
 pub(super) fn run(server: SharedServer, diagnostics: &Diagnostics) -> ExitCode {
-    // If a lifeline itself is killed, this process adopts the processes that it guarded.
-    if let Err(error) = adopt_orphans() {
-        tracing::debug!("orphans cannot be adopted on this system: {error}");
-    }
+    adopt_orphans_of_container();
     let outcome = prepare(&server).and_then(|(service, table)| {
         let runtime = runtime::Builder::new_current_thread().enable_all().build();
-        let runtime = runtime.map_err(|error| stream_failure(&error))?;
+        let runtime = runtime.map_err(|error| ServeFailure::of_streams(&error))?;
         let code = runtime.block_on(served(server, service, table, diagnostics));
         // Work that still runs must not delay the end (C-59).
         runtime.shutdown_background();
-        code.map_err(|error| stream_failure(&error))
+        code.map_err(|error| ServeFailure::of_streams(&error))
     });
     diagnostics.finish();
     match outcome {
         Ok(code) => ExitCode::from(code),
-        Err((why, code)) => {
+        Err(ServeFailure { why, code }) => {
             output::error(&why, None);
             ExitCode::from(code)
         }
     }
 }
 
-fn stream_failure(error: &io::Error) -> (String, u8) {
-    let why = format!("stdin or stdout cannot be used: {error}");
-    match file_limit::cause_of(error) {
-        // A limit that somebody has set is no bug of ours.
-        Some(limit) => (format!("{why}; {limit}"), exit::UNREACHABLE),
-        None => (why, exit::BUG),
-    }
-}
-
 /// Opens the engine for slow calls, and makes the table of the tools about jobs.
-fn prepare(server: &SharedServer) -> Result<(Arc<EngineService>, Table), (String, u8)> {
-    let usage = |why: String| (why, exit::USAGE);
-    let options = options(&[]).map_err(|failure| usage(failure.message))?;
+fn prepare(server: &SharedServer) -> Result<(Arc<EngineService>, Table), ServeFailure> {
+    let options = options(&[]).map_err(|failure| failure.message)?;
     let open = move || Engine::open(options.clone()).map(|(engine, _)| engine);
-    let service = Arc::new(EngineService::reopening(open(), open, inherited().collect()));
+    let service = EngineService::reopening(open(), open, inherited().collect());
+    let service = Arc::new(service.with_call_holder(call_holder_command()));
     let job_tools = match RequestTimeouts::from(&entry(server)).promotes() {
         true => JobTools::Listed,
         false => JobTools::ListedWithTools,
     };
     let table = Table::new(Vec::new(), &ModeOverrides::default(), Arc::clone(&service) as _, job_tools);
-    Ok((service, table.map_err(usage)?))
+    Ok((service, table?))
 }
 
 fn entry(server: &SharedServer) -> ServerEntry {
