@@ -6,7 +6,7 @@
 use std::{
     io,
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
@@ -19,8 +19,8 @@ use unhang_proc::{
 };
 use unhang_wire::{Id, compose};
 
-use super::observations::ServerExit;
 use super::response_reader::{ObservedReply, ResponseReader};
+use super::{StartedServers, observations::ServerExit};
 use unhang_core::{
     config::{LAST_MOMENT, STOP_SLACK},
     limits::Limits,
@@ -73,14 +73,30 @@ pub(super) struct ExaminedServer {
     failure: Option<String>,
     exit: Option<(Exit, Instant)>,
     swept: Option<SweptTree>,
+    started: Arc<Mutex<StartedServers>>,
+}
+
+/// The lifeline ends a server that is dropped, and somebody may want to wait for that.
+impl Drop for ExaminedServer {
+    fn drop(&mut self) {
+        let lifelines = self.process.as_ref().map(|process| process.server.lifelines());
+        let mut started = StartedServers::lock(&self.started);
+        started.examined -= 1;
+        started.lifelines.extend(lifelines.into_iter().flatten());
+    }
 }
 
 impl ExaminedServer {
     /// Starts the server.
-    pub(super) fn start(name: &str, spec: &ServerSpec, limits: &Limits) -> Result<ExaminedServer, String> {
+    pub(super) fn start(
+        name: &str,
+        spec: &ServerSpec,
+        limits: &Limits,
+        started: &Arc<Mutex<StartedServers>>,
+    ) -> Result<ExaminedServer, String> {
         let (tail, longest_line) = (Tail::new(limits.stderr_tail), Arc::new(AtomicU64::new(0)));
         let (longest, mut length) = (longest_line.clone(), 0);
-        let counted = std::sync::Mutex::new(move |piece: &[u8]| {
+        let counted = Mutex::new(move |piece: &[u8]| {
             // A line that is longer than this comes in pieces of this length.
             length = if piece.len() == LONGEST_PIECE { length + piece.len() as u64 } else { 0 };
             longest.fetch_max(length.max(piece.len() as u64), Ordering::Relaxed);
@@ -93,6 +109,7 @@ impl ExaminedServer {
         let since = Instant::now();
         let process =
             ServerProcess::start(name, spec, tail.clone(), on_line).map_err(|error| error.to_string())?;
+        StartedServers::lock(started).examined += 1;
         Ok(ExaminedServer {
             process: Some(process),
             reader: ResponseReader::new(limits.max_message),
@@ -104,12 +121,8 @@ impl ExaminedServer {
             failure: None,
             exit: None,
             swept: None,
+            started: Arc::clone(started),
         })
-    }
-
-    /// Returns the process id of the server's lifeline.
-    pub(super) fn lifeline(&self) -> Option<u32> {
-        self.process.as_ref().map(|process| process.server.lifeline_pid())
     }
 
     /// Returns the time since the start.

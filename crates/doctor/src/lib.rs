@@ -27,7 +27,7 @@ mod stdio;
 mod unchecked;
 
 use std::{
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
@@ -119,7 +119,16 @@ pub struct ExaminedTarget {
 pub struct Starts {
     starts: Semaphore,
     servers: Semaphore,
-    lifelines: Mutex<Vec<Identity>>,
+    started: Arc<Mutex<StartedServers>>,
+}
+
+/// The servers that were started.
+#[derive(Debug, Default)]
+struct StartedServers {
+    /// The number of servers that are examined now.
+    examined: usize,
+    /// The lifelines of servers that were dropped before they had ended, and that are about to end them.
+    lifelines: Vec<Identity>,
 }
 
 impl Default for Starts {
@@ -127,8 +136,14 @@ impl Default for Starts {
         Self {
             starts: Semaphore::new(STARTS as usize),
             servers: Semaphore::new(SERVERS),
-            lifelines: Mutex::default(),
+            started: Arc::default(),
         }
+    }
+}
+
+impl StartedServers {
+    fn lock(shared: &Mutex<Self>) -> MutexGuard<'_, Self> {
+        shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -136,7 +151,9 @@ impl Starts {
     /// Returns whether every server that was started has ended.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.living().is_empty()
+        let mut started = StartedServers::lock(&self.started);
+        started.lifelines.retain(|lifeline| lifeline.is_alive());
+        started.examined == 0 && started.lifelines.is_empty()
     }
 
     /// Waits until every server that was started has ended. The lifeline of a dropped examination needs as long as a stop takes. The caller
@@ -146,17 +163,6 @@ impl Starts {
             // The process table has to be polled.
             tokio::time::sleep(LOOK).await;
         }
-    }
-
-    fn note(&self, lifeline: Option<u32>) {
-        self.living().extend(lifeline.and_then(Identity::of));
-    }
-
-    /// Returns the lifelines that are still alive.
-    fn living(&self) -> MutexGuard<'_, Vec<Identity>> {
-        let mut lifelines = self.lifelines.lock().unwrap_or_else(PoisonError::into_inner);
-        lifelines.retain(|lifeline| lifeline.is_alive());
-        lifelines
     }
 
     /// Waits for a permit during which nothing else starts.

@@ -229,11 +229,11 @@ impl Examination<'_> {
         limit: Duration,
         permit: Option<SemaphorePermit<'_>>,
     ) -> (Option<ExaminedServer>, Result<ServerReply, NoAnswer>) {
-        let mut talk = match ExaminedServer::start(self.name, self.server, self.limits) {
+        let mut talk = match ExaminedServer::start(self.name, self.server, self.limits, &self.starts.started)
+        {
             Ok(talk) => talk,
             Err(why) => return (None, Err(NoAnswer::Ended(why))),
         };
-        self.starts.note(talk.lifeline());
         let by = Instant::now() + limit;
         let id = talk.send(ask.method(), &self.introduction.params(ask));
         let mut answer = talk.answer(id, limit.min(QUIET)).await;

@@ -39,6 +39,16 @@ impl LifelineProcess {
         }
     }
 
+    /// Returns what tells it and its watcher from all other processes. Nothing is told of a child that has ended.
+    pub(crate) fn identities(&self) -> Vec<Identity> {
+        match self {
+            Self::Child(process) => Identity::of(process.pid()).into_iter().collect(),
+            Self::Stranger(DetachedLifeline { lifeline, watcher }) => {
+                [*lifeline].into_iter().chain(*watcher).collect()
+            }
+        }
+    }
+
     /// Returns its number in the form that the process table uses; `None` if the table shows another process under it.
     pub(crate) fn number_in(&self, table: &[ProcessEntry]) -> Option<Pid> {
         match self {

@@ -197,7 +197,7 @@ fn a_job_whose_gateway_has_gone_is_cancelled_at_its_server() {
 /// A session's own instance of a server ends with the session, except what its jobs need.
 #[test]
 fn a_job_of_a_server_that_one_session_has_for_itself_outlives_the_gateway() {
-    let scene = HttpScene::new("instances = \"per-session\"\n");
+    let scene = HttpScene::new("per-session = true\n");
     let mut session = Session::begin(&scene.web, "one");
     let job = session.becomes_a_job(until_go("own", 5000));
     session.end();

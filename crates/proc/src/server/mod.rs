@@ -52,7 +52,7 @@ pub use self::hand_over::{FORMAT, HandOver, HolderCommand, LONGEST_COMMAND, Resu
 pub(crate) use self::report::LifelineReport;
 use self::supervision::Supervision;
 use crate::{
-    identity::set_process_name,
+    identity::{Identity, set_process_name},
     ladder::StopTimeouts,
     lifeline_process::{DetachedLifeline, LifelineProcess},
     lookup,
@@ -306,27 +306,46 @@ impl Server {
     /// a look costs up to a few milliseconds. Returns `None` if the time is not known.
     #[must_use]
     pub fn cpu_time(&self) -> Option<Duration> {
-        self.supervision().cpu_time()
+        self.informed_supervision().cpu_time()
     }
 
     /// Returns how long the living processes of the server's tree were ready to run and had no processor, in all. The machine, and not the
     /// server, is to blame for that time. Returns zero if the system does not tell.
     #[must_use]
     pub fn processor_wait(&self) -> Duration {
-        self.supervision().processor_wait()
+        self.informed_supervision().processor_wait()
     }
 
     /// Lists the processes of the server's tree whose stdin is the pipe that we write to, the server among them. The list is empty if the
     /// system does not tell.
     #[must_use]
     pub fn input_holders(&self) -> Vec<u32> {
-        self.input.as_ref().map(|input| self.supervision().holders(input.as_fd())).unwrap_or_default()
+        self.input
+            .as_ref()
+            .map(|input| self.informed_supervision().holders(input.as_fd()))
+            .unwrap_or_default()
+    }
+
+    /// Returns the processes that end the server if its owner drops it: its lifeline, and the watcher above that. They end after it.
+    #[must_use]
+    pub fn lifelines(&self) -> Vec<Identity> {
+        self.informed_supervision().lifelines()
     }
 
     /// Returns the process number of the lifeline. Until the server runs, it may be that of the process that starts the lifeline.
     #[must_use]
     pub fn lifeline_pid(&self) -> u32 {
         self.supervision().lifeline_pid()
+    }
+
+    /// Returns the supervision after the first report of the lifeline, if that is there: without it, nothing of the tree is known. A server
+    /// may have answered before its owner has read that report.
+    fn informed_supervision(&self) -> MutexGuard<'_, Supervision> {
+        let mut supervision = self.supervision();
+        if supervision.pid().is_none() {
+            supervision.hear(self.lifeline.get_ref());
+        }
+        supervision
     }
 
     fn supervision(&self) -> MutexGuard<'_, Supervision> {

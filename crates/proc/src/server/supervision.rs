@@ -21,6 +21,7 @@ use tokio::time::Instant;
 
 use super::{Exit, LifelineReport, ServerEvent, SweptTree, command};
 use crate::{
+    identity::Identity,
     ladder::{Ladder, StopAction, StopTimeouts},
     lifeline_process::LifelineProcess,
     rescue::TreeRescue,
@@ -158,6 +159,10 @@ impl Supervision {
 
     pub(super) fn lifeline_pid(&self) -> u32 {
         self.lifeline.pid()
+    }
+
+    pub(super) fn lifelines(&self) -> Vec<Identity> {
+        self.lifeline.identities()
     }
 
     pub(super) fn cpu_time(&self) -> Option<Duration> {

@@ -164,3 +164,14 @@ fn without_a_handshake_it_asks_by_its_answer() {
     let told: Value = serde_json::from_str(told.as_str().expect("a text")).expect("JSON");
     assert_eq!((&told["begun"], &told["answered"]), (&json!(1), &json!(1)), "two rounds are one call");
 }
+
+#[test]
+fn a_call_of_the_server_that_works_on_one_at_a_time_blocks_all_others() {
+    let mut client = ZooClient::meet("one-at-a-time");
+    client.shake_hands();
+    client.call(1, "work", &json!({"ms": 200}));
+    client.call(2, "seen", &json!({}));
+    assert_eq!(client.json()["method"], "roots/list");
+    assert_eq!(client.json()["id"], 1, "the other call waits");
+    assert_eq!(client.json()["id"], 2);
+}
