@@ -112,11 +112,13 @@ impl CallKeeping {
     }
 
     /// Leaves the call to the call holder. The request stays as it is until this process has let go of the server: the server must not hear
-    /// that nobody waits.
+    /// that nobody waits. An answer that comes before that is the call holder's too, which has the job by then.
     pub(super) fn leave(self, mut running_call: RunningCall) {
         tokio::spawn(async move {
-            let _server_is_left = (&mut running_call.way.answering).await;
-            drop(self);
+            let _server_is_left_or_answered = (&mut running_call.way.answering).await;
+            if let Some(kept) = self.kept {
+                kept.leave_to_holder();
+            }
         });
     }
 }

@@ -366,6 +366,11 @@ impl WorkFolder {
         restore(&self.0, name, self.text(name, content.len()).as_deref(), content)
     }
 
+    /// Removes what a writer that was killed had begun to put in its place here.
+    pub(crate) fn remove_unfinished(&self) {
+        remove_unfinished(&self.0, Duration::ZERO);
+    }
+
     /// Replaces a file by these bytes, durably.
     pub(crate) fn replace(&self, name: &str, content: &[u8]) -> Result<(), FileError> {
         replace(&self.0, name, content, Durability::Disk)

@@ -114,6 +114,8 @@ pub(crate) fn judge_call(
         folder.make_if_missing(UNHELD)?;
     }
     let Some(ending) = ending else { return Ok(JobFinding::Alive) };
+    // The holder may have been killed while it wrote the answer.
+    data.job(id).work(record.format).remove_unfinished();
     let ending = write_ending(data, id, &ending)?;
     settle(data, store, id, &ending, admission).map(JobFinding::Settled)
 }

@@ -83,6 +83,7 @@ pub struct KeptRequest {
     id: Id,
     keeper: Holder,
     server_left: Arc<AtomicBool>,
+    is_left_to_holder: Arc<AtomicBool>,
     settled: Option<oneshot::Sender<Infallible>>,
     changed: Arc<Notify>,
 }
@@ -95,6 +96,8 @@ pub(super) struct FollowedRequest {
     pub(super) first: Id,
     pub(super) settled: oneshot::Receiver<Infallible>,
     pub(super) server_left: Arc<AtomicBool>,
+    /// The answer is for the call holder, and the job has not ended though its caller has gone.
+    pub(super) is_left_to_holder: Arc<AtomicBool>,
 }
 
 impl SentRequest {
@@ -149,17 +152,18 @@ impl KeepCommand {
     /// Tells the caller that its request is kept by this process. `first` is the id under which it came into the plan.
     pub(super) fn confirm(self, first: Id, keeper: Holder) -> FollowedRequest {
         let (tell, settled) = oneshot::channel();
-        let server_left = Arc::new(AtomicBool::new(false));
+        let [server_left, is_left_to_holder] = [(); 2].map(|()| Arc::new(AtomicBool::new(false)));
         let kept = KeptRequest {
             id: self.id,
             keeper,
             server_left: Arc::clone(&server_left),
+            is_left_to_holder: Arc::clone(&is_left_to_holder),
             settled: Some(tell),
             changed: self.changed,
         };
         // If the caller has gone, dropping `kept` settles the request.
         let _gone = self.reply.send(Ok(kept));
-        FollowedRequest { job: self.order.job, first, settled, server_left }
+        FollowedRequest { job: self.order.job, first, settled, server_left, is_left_to_holder }
     }
 }
 
@@ -181,6 +185,12 @@ impl KeptRequest {
     pub fn is_left(&self) -> bool {
         self.server_left.load(Ordering::Acquire)
     }
+
+    /// Leaves the request to the call holder. It stays in the plan, and its answer in the journal, also if this process has read the answer.
+    pub fn leave_to_holder(self) {
+        // Before the drop, which tells the actor that nobody waits.
+        self.is_left_to_holder.store(true, Ordering::Release);
+    }
 }
 
 impl Drop for KeptRequest {
@@ -194,10 +204,58 @@ impl FollowedRequest {
     /// Returns whether the job of the request has ended.
     pub(super) fn is_settled(&mut self) -> bool {
         matches!(self.settled.try_recv(), Err(oneshot::error::TryRecvError::Closed))
+            && !self.is_left_to_holder()
+    }
+
+    /// Returns whether the call holder has to settle the job.
+    pub(super) fn is_left_to_holder(&self) -> bool {
+        self.is_left_to_holder.load(Ordering::Acquire)
     }
 
     /// Notes that the server goes on without this process.
     pub(super) fn leave(&self) {
         self.server_left.store(true, Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use unhang_jobs::record::ProcessRecord;
+
+    use super::*;
+
+    /// A request that is kept, from both sides.
+    fn kept() -> (KeptRequest, FollowedRequest) {
+        let (reply, mut received) = oneshot::channel();
+        let order = KeepOrder {
+            job: JobId::random().unwrap(),
+            who: WhoIsAsked::Nobody,
+            data_folder: PathBuf::new(),
+            command: HolderCommand {
+                program: PathBuf::new(),
+                arguments: Vec::new(),
+                environment: Vec::new(),
+                folder: PathBuf::new(),
+            },
+        };
+        let command = KeepCommand { id: Id::Integer(1), order, reply, changed: Arc::default() };
+        let keeper = Holder { boot_id: "here".to_owned(), process: ProcessRecord { pid: 1, start: 1 } };
+        let followed = command.confirm(Id::Integer(1), keeper);
+        (received.try_recv().unwrap().unwrap(), followed)
+    }
+
+    #[test]
+    fn a_request_that_is_left_to_the_call_holder_is_not_settled_when_its_caller_has_gone() {
+        let (request, mut followed) = kept();
+        assert!(!followed.is_settled());
+        request.leave_to_holder();
+        assert!(!followed.is_settled());
+    }
+
+    #[test]
+    fn a_request_whose_caller_has_gone_is_settled() {
+        let (request, mut followed) = kept();
+        drop(request);
+        assert!(followed.is_settled());
     }
 }

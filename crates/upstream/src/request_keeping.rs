@@ -10,7 +10,6 @@
 //! - A request is in the plan after the server has got all of it: in its pipe, or in the journal.
 //! - Each order has one reply, and a caller that has stopped waiting leaves nothing in the plan.
 
-use tokio::sync::oneshot;
 use unhang_proc::server::Server;
 use unhang_wire::Id;
 
@@ -173,20 +172,25 @@ impl RequestKeeping {
         let orders = self.waiting.drain(..).chain(self.asked.drain(..).map(|(_, command)| command));
         orders.for_each(|command| command.refuse(KeepError::Over));
         self.server.process_changed();
-        let settled: Vec<_> = self.followed.drain(..).map(|request| request.settled).collect();
-        if !settled.is_empty() {
-            tokio::spawn(release_when_settled(server, settled));
+        let followed = std::mem::take(&mut self.followed);
+        if !followed.is_empty() {
+            tokio::spawn(release_when_settled(server, followed));
         }
     }
 }
 
-/// Waits until all jobs have ended, and then lets the lifeline go. If this process ends before, a call holder says what the server said.
-async fn release_when_settled(mut server: Server, settled: Vec<oneshot::Receiver<std::convert::Infallible>>) {
-    for one in settled {
+/// Waits until all jobs have ended, and then lets the lifeline go. If this process ends before, or leaves one of them to the call holder, a
+/// call holder says what the server said.
+async fn release_when_settled(mut server: Server, followed: Vec<FollowedRequest>) {
+    let mut is_left_to_holder = false;
+    for mut request in followed {
         // Nothing is ever sent: the other end is dropped.
-        let _over = one.await;
+        let _over = (&mut request.settled).await;
+        is_left_to_holder |= request.is_left_to_holder();
     }
-    server.release_kept();
+    if !is_left_to_holder {
+        server.release_kept();
+    }
 }
 
 /// Returns what a call holder has to know besides the calls; `None` if the server is not ready.

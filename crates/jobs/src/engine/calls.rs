@@ -194,6 +194,8 @@ impl CallEnd {
     fn write(&self, work: &WorkFolder) -> Result<EndRecord, FileError> {
         // A power failure may have taken a folder that was made a moment ago.
         work.create_if_missing()?;
+        // The holder before this one may have been killed while it wrote the answer. There is never more than one.
+        work.remove_unfinished();
         Ok(match self {
             CallEnd::Answered { result, is_error } => {
                 work.replace(RESULT, result.as_bytes())?;

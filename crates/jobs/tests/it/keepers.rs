@@ -115,6 +115,28 @@ async fn a_call_has_failed_when_its_keeper_has_gone_too() {
     }
 }
 
+#[tokio::test]
+async fn what_a_killed_holder_had_begun_to_write_of_the_answer_is_removed() {
+    for goes_on in [true, false] {
+        let bench = Bench::new();
+        let keeper = Keeper::start();
+        let (owner, id) = held_elsewhere(&bench, &keeper);
+        let work = bench.work(id).await;
+        let begun = work.join(format!(".results.json.{}", JobId::random().unwrap()));
+        fs::write(&begun, "half of it").unwrap();
+        owner.kill().await;
+        if goes_on {
+            let (held, _) = resume(&bench.engine, id, &keeper).await.expect("it goes on");
+            held.settle(answered()).await.unwrap();
+            assert!(work.join("results.json").exists());
+        } else {
+            keeper.helper.kill().await;
+            bench.end(id).await;
+        }
+        assert!(!begun.exists(), "goes on: {goes_on}");
+    }
+}
+
 /// Owner and keeper are killed at the same moment, two engines look, and one of them resumes the call.
 #[tokio::test]
 async fn a_call_is_either_resumed_or_settled_however_many_look_at_it() {
