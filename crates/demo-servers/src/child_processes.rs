@@ -7,6 +7,7 @@
 
 use std::io;
 use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
 
 use rustix::process::{Pid, Signal, getpid, getppid, set_parent_process_death_signal, setsid};
@@ -125,6 +126,35 @@ pub fn start_marked(
 ) -> io::Result<Child> {
     let mut command = prepare(program, arguments, streams);
     before_exec(command.env(variable, marker), bind_to_parent(getpid()));
+    spawn(&mut command)
+}
+
+/// Whose process group a child is in.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum ChildGroup {
+    /// That of its parent.
+    OfItsParent,
+    /// One of its own.
+    Own,
+}
+
+/// Where a program runs.
+pub struct ChildPlace<'a> {
+    /// Its current folder.
+    pub folder: &'a Path,
+    /// Folders that its environment names.
+    pub variables: &'a [(&'a str, PathBuf)],
+    /// Its process group.
+    pub group: ChildGroup,
+}
+
+/// Starts another program in a place of its own, with piped stdin and stdout. It lives on when this one dies.
+pub fn start_at(program: &str, arguments: &[String], place: &ChildPlace<'_>) -> io::Result<Child> {
+    let mut command = prepare(program, arguments, ChildStreams::default());
+    command.current_dir(place.folder).envs(place.variables.iter().map(|(name, path)| (name, path)));
+    if place.group == ChildGroup::Own {
+        command.process_group(0);
+    }
     spawn(&mut command)
 }
 

@@ -28,6 +28,24 @@ impl WatchedProcess {
         Some(Self { pid, descriptor, is_server: words(pid) == server })
     }
 
+    /// Its number.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    /// Its name in the table of processes; `None` when it has gone.
+    #[must_use]
+    pub fn name(&self) -> Option<String> {
+        Some(fs::read_to_string(format!("/proc/{}/comm", self.pid)).ok()?.trim_end().to_owned())
+    }
+
+    /// Its command line, the words separated by blanks.
+    #[must_use]
+    pub fn command_line(&self) -> String {
+        words(self.pid).join(" ")
+    }
+
     /// Waits until it has ended; false when it has not within the limit.
     pub fn wait(&self, limit: Duration) -> io::Result<bool> {
         let limit = Timespec::try_from(limit).map_err(io::Error::other)?;
@@ -91,6 +109,19 @@ pub fn tree(roots: &[u32], server: &[String]) -> Vec<WatchedProcess> {
         looked_at += 1;
     }
     tree.into_iter().filter_map(|pid| WatchedProcess::open(pid, server)).collect()
+}
+
+/// Returns all processes below this one by their parents, each behind its own parent.
+#[must_use]
+pub fn below(root: u32) -> Vec<WatchedProcess> {
+    let table = table();
+    let mut tree = vec![root];
+    let mut looked_at = 0;
+    while let Some(&parent) = tree.get(looked_at) {
+        tree.extend(table.iter().filter(|(_, of)| *of == parent).map(|(pid, _)| *pid));
+        looked_at += 1;
+    }
+    tree.into_iter().skip(1).filter_map(|pid| WatchedProcess::open(pid, &[])).collect()
 }
 
 /// Returns the processes that carry this text, as a word of their command line or in their environment.

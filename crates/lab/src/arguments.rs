@@ -21,6 +21,8 @@ pub(crate) struct LabArguments {
 pub(crate) enum LabCommand {
     /// Measure the cost of guard, jobs, command line, gateway and slow calls, beside the floor
     Bench(BenchArguments),
+    /// End the processes around jobs of slow calls, round by round, and check what became of the jobs
+    Rounds(RoundsArguments),
     /// Run a faulty server, client or job, or score a wrapper on the corpus of hangs
     #[command(disable_help_flag = true)]
     Zoo(ZooArguments),
@@ -71,6 +73,32 @@ pub(crate) struct BenchArguments {
     /// Print text or JSON
     #[arg(long, value_name = "FORMAT", default_value = "text", value_parser = ["text", "json"])]
     pub(crate) output: String,
+}
+
+/// `unhang-lab rounds`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Each round ends guard, gateway, call holder, lifeline or client in one of seven ways, at a\n\
+    random moment between the ids of the jobs and the answers. The folders of rounds with a\n\
+    fault are kept. docs/reference/rounds.md says what each round demands.\n\n\
+    Exit codes: 0 every round was as it has to be; 1 some were not; 2 wrong usage; 3 there is\n\
+    no folder for the rounds; 130 and 143 ended by SIGINT and SIGTERM."
+)]
+pub(crate) struct RoundsArguments {
+    #[command(flatten)]
+    pub(crate) product: ProductArguments,
+    /// Number of rounds
+    #[arg(long, value_name = "COUNT", default_value = "200", value_parser = clap::value_parser!(u64).range(1..=100_000))]
+    pub(crate) count: u64,
+    /// The seed, which decides everything but the timing [default: a new one, which is printed]
+    #[arg(long, value_name = "NUMBER")]
+    pub(crate) seed: Option<u64>,
+    /// The number of the first round; with `--count 1` one round is repeated
+    #[arg(long, value_name = "NUMBER", default_value = "0")]
+    pub(crate) first: u64,
+    /// Number of rounds at the same time
+    #[arg(long, value_name = "COUNT", default_value = "4", value_parser = clap::value_parser!(u16).range(1..=64))]
+    pub(crate) at_once: u16,
 }
 
 /// What `unhang-lab bench` can be confined to.

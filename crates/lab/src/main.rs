@@ -1,4 +1,5 @@
-//! The binary `unhang-lab`: measures `unhang`, runs the faulty programs of the zoo, and scores wrappers on the corpus of hangs.
+//! The binary `unhang-lab`: measures `unhang`, ends the processes around its jobs, runs the faulty programs of the zoo, and scores wrappers
+//! on the corpus of hangs.
 //!
 //! Invariant: the lab measures the binary that users run. It starts `unhang` as a process and links none of what it measures.
 
@@ -12,12 +13,14 @@ mod bench;
 mod command_words;
 mod corpus;
 mod product;
+mod rounds;
 
 use arguments::{LabArguments, LabCommand};
 
 fn main() -> ExitCode {
     match LabArguments::try_parse() {
         Ok(LabArguments { command: LabCommand::Bench(bench) }) => bench::run(&bench),
+        Ok(LabArguments { command: LabCommand::Rounds(arguments) }) => rounds::run(&arguments),
         Ok(LabArguments { command: LabCommand::Zoo(zoo) }) => corpus::run(&zoo),
         Err(error) => usage_error(&error, &LabArguments::command()),
     }

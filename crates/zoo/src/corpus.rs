@@ -11,7 +11,7 @@
 //! - Every wait of a case has a limit, and nothing of it is left when it is over, whatever the contender does.
 
 mod case_run;
-mod client;
+pub(crate) mod client;
 mod naive_pump;
 mod promise_1;
 mod promise_2;
@@ -21,7 +21,7 @@ mod promise_5;
 mod promise_6;
 mod promise_8;
 mod received;
-mod verdict;
+pub(crate) mod verdict;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;

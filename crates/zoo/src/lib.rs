@@ -4,8 +4,8 @@
 //! a test that fails points at one thing; the combinations have several. `well-behaved` is the complete, correct server to
 //! compare with. The remotes are servers over HTTP. The clients start a command, misbehave towards it, and say what came of it; the jobs talk to nobody.
 //!
-//! [`load`] is the load generator of `unhang-lab bench`, and [`corpus`] drives any wrapper through cases of broken promises; they
-//! live here because they share no code with what they measure either.
+//! [`load`] is the load generator of `unhang-lab bench`, [`corpus`] drives any wrapper through cases of broken promises, and [`rounds`]
+//! ends the processes around jobs of slow calls. They live here because they share no code with what they measure either.
 //!
 //! # Invariants
 //!
@@ -29,6 +29,7 @@ mod listing;
 pub mod load;
 mod plain_client;
 mod remotes;
+pub mod rounds;
 mod signals;
 mod tasks;
 mod web;
@@ -72,6 +73,7 @@ const HELPERS: &[(&str, ProgramMain)] = &[
     ("echoes", load::echo),
     ("echoes-http", load::echo_over_http),
     ("naive-pump", corpus::naive_pump),
+    ("relays", rounds::relay),
 ];
 
 /// Runs the named faulty program until it ends; `None` when there is no such faulty program.

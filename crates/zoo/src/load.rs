@@ -17,7 +17,7 @@
 mod answers;
 mod commands;
 mod echo_server;
-mod gateway;
+pub(crate) mod gateway;
 mod jobs;
 mod samples;
 mod session;

@@ -64,6 +64,7 @@ pages! {
     fuzzing: "docs/reference/fuzzing.md",
     mutants: "docs/reference/mutants.md",
     score: "docs/reference/score.md",
+    rounds: "docs/reference/rounds.md",
     soak: "docs/reference/soak.md",
     zoo: "docs/reference/zoo.md",
 }

@@ -96,6 +96,7 @@ mod remote_faults;
 mod remote_tls;
 mod removed_jobs;
 mod rooms;
+mod rounds;
 mod saving;
 mod serve;
 mod server_error_codes;

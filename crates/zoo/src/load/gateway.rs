@@ -12,7 +12,7 @@
 mod many_sessions;
 mod setting;
 mod upstream;
-mod web;
+pub(crate) mod web;
 
 use std::io;
 use std::net::SocketAddr;

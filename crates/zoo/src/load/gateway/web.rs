@@ -12,7 +12,7 @@ use std::time::Duration;
 use super::super::answers::PATIENCE;
 
 /// Where MCP is.
-pub(super) const PATH: &str = "/mcp";
+pub(crate) const PATH: &str = "/mcp";
 const INITIALIZE: &str = r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"unhang-bench","version":"1"}}}"#;
 const INITIALIZED: &str = r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#;
 /// How a stream of events ends.
@@ -21,22 +21,22 @@ const LAST_CHUNK: &[u8] = b"\r\n0\r\n\r\n";
 const CHUNK: usize = 64 << 10;
 
 /// A connection.
-pub(super) struct LoadConnection {
-    pub(super) stream: TcpStream,
+pub(crate) struct LoadConnection {
+    pub(crate) stream: TcpStream,
     address: SocketAddr,
     waiting: Vec<u8>,
 }
 
 /// An answer.
-pub(super) struct HttpAnswer {
-    pub(super) status: u16,
+pub(crate) struct HttpAnswer {
+    pub(crate) status: u16,
     /// The session that it begins.
-    pub(super) session: Option<String>,
-    pub(super) body: Vec<u8>,
+    pub(crate) session: Option<String>,
+    pub(crate) body: Vec<u8>,
 }
 
 impl LoadConnection {
-    pub(super) fn open(address: SocketAddr) -> io::Result<Self> {
+    pub(crate) fn open(address: SocketAddr) -> io::Result<Self> {
         let stream = TcpStream::connect_timeout(&address, PATIENCE)?;
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(PATIENCE))?;
@@ -45,7 +45,7 @@ impl LoadConnection {
     }
 
     /// Sends a request of this verb.
-    pub(super) fn send(
+    pub(crate) fn send(
         &mut self,
         verb: &str,
         path: &str,
@@ -66,12 +66,12 @@ impl LoadConnection {
     }
 
     /// Posts a message.
-    pub(super) fn post(&mut self, session: Option<&str>, message: &str) -> io::Result<()> {
+    pub(crate) fn post(&mut self, session: Option<&str>, message: &str) -> io::Result<()> {
         self.send("POST", PATH, session, message)
     }
 
     /// Calls a tool for a text of this many bytes.
-    pub(super) fn call(&mut self, session: Option<&str>, tool: &str, bytes: usize) -> io::Result<()> {
+    pub(crate) fn call(&mut self, session: Option<&str>, tool: &str, bytes: usize) -> io::Result<()> {
         // Of one session there may be several connections, and no two requests in flight may have the same.
         static ID: AtomicU64 = AtomicU64::new(1);
         let id = ID.fetch_add(1, Ordering::Relaxed);
@@ -83,7 +83,7 @@ impl LoadConnection {
     }
 
     /// Waits for the answer, whole or as events.
-    pub(super) fn answer(&mut self) -> io::Result<HttpAnswer> {
+    pub(crate) fn answer(&mut self) -> io::Result<HttpAnswer> {
         loop {
             if let Some(answer) = self.whole()? {
                 return Ok(answer);
@@ -93,7 +93,7 @@ impl LoadConnection {
     }
 
     /// Waits for the head of an answer that has no end yet.
-    pub(super) fn head(&mut self) -> io::Result<u16> {
+    pub(crate) fn head(&mut self) -> io::Result<u16> {
         loop {
             if let Some(end) = end_of_head(&self.waiting) {
                 let head = text(&self.waiting[..end])?;
@@ -104,13 +104,13 @@ impl LoadConnection {
     }
 
     /// Reads what has come; the answer, where that makes it whole.
-    pub(super) fn take(&mut self) -> io::Result<Option<HttpAnswer>> {
+    pub(crate) fn take(&mut self) -> io::Result<Option<HttpAnswer>> {
         self.read()?;
         self.whole()
     }
 
     /// Reads what has come, and forgets it.
-    pub(super) fn skip(&mut self) -> io::Result<()> {
+    pub(crate) fn skip(&mut self) -> io::Result<()> {
         self.waiting.clear();
         self.read()
     }
@@ -143,7 +143,7 @@ impl LoadConnection {
 }
 
 /// Begins a session; nothing where the server has none.
-pub(super) fn begin(connection: &mut LoadConnection) -> io::Result<Option<String>> {
+pub(crate) fn begin(connection: &mut LoadConnection) -> io::Result<Option<String>> {
     connection.post(None, INITIALIZE)?;
     let answer = connection.answer()?;
     if answer.status != 200 {
@@ -155,7 +155,7 @@ pub(super) fn begin(connection: &mut LoadConnection) -> io::Result<Option<String
 }
 
 /// Asks once, on a connection that has just been opened.
-pub(super) fn ask(address: SocketAddr, verb: &str, path: &str) -> io::Result<HttpAnswer> {
+pub(crate) fn ask(address: SocketAddr, verb: &str, path: &str) -> io::Result<HttpAnswer> {
     let mut connection = LoadConnection::open(address)?;
     connection.stream.set_read_timeout(Some(Duration::from_secs(5)))?;
     connection.send(verb, path, None, "")?;
