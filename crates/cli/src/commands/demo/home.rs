@@ -76,10 +76,12 @@ impl Home {
         self.0.to_str().unwrap_or_default()
     }
 
-    /// Kills those of this home's processes whose command begins with these words.
-    pub(super) fn kill(&self, command: &[&str]) {
-        let found = processes::marked(self.text());
-        found.iter().filter(|process| process.begins_with(command)).for_each(WatchedProcess::kill);
+    /// Kills those of this home's processes whose command begins with these words, and returns whether there were some.
+    pub(super) fn kill(&self, command: &[&str]) -> bool {
+        let mut found = processes::marked(self.text());
+        found.retain(|process| process.begins_with(command));
+        found.iter().for_each(WatchedProcess::kill);
+        !found.is_empty()
     }
 }
 

@@ -1,4 +1,5 @@
-//! The act of slow calls: a tool that works for longer than its client waits. Three clients cope with that in their own ways.
+//! The act of slow calls: a tool that works for longer than its client waits. A client that is killed in the middle of it, and two that know
+//! tasks, have the result all the same.
 //!
 //! A second stands for thirty. Invariant: a client that has to ask again does so as in real use, and not before the time that the server
 //! told it.
@@ -69,21 +70,25 @@ async fn delivered() -> io::Result<HalfResult> {
     let [words, core, extension] = homes;
     let (words, core, extension) = (words?, core?, extension?);
     let (plain, asked_for, declared) =
-        tokio::join!(in_words_of(&words), as_asked(&core), as_declared(&extension));
+        tokio::join!(in_a_new_session(&words), as_asked(&core), as_declared(&extension));
     let all = [
-        ("a plain client", plain?),
+        ("the next session", plain?),
         ("one with tasks of 2025-11-25", asked_for?),
         ("one of 2026-07-28", declared?),
     ];
     let without: Vec<&str> = all.iter().filter(|(_, has)| !has).map(|(who, _)| *who).collect();
     Ok(match without.as_slice() {
         [] => HalfResult::held(format!(
-            "a plain client and two that know tasks have the result after {}",
+            "{}a new session has the result after {}, and so do two clients that know tasks",
+            if OUTLIVES { "kill -9 of client and unhang; " } else { "the client leaves; " },
             in_words(start.elapsed())
         )),
         without => HalfResult::broken(format!("no result for {}", without.join(" and "))),
     })
 }
+
+/// Whether the job of a call outlives unhang. Elsewhere the first session stays until the job has ended.
+const OUTLIVES: bool = cfg!(target_os = "linux");
 
 /// Calls the tool with these further members, and returns the answer. Fails if none comes before the client's clock is over.
 async fn in_time(peer: &mut DemoPeer, mut call: Value, more: &Value) -> io::Result<Value> {
@@ -114,28 +119,61 @@ fn is_whole(content: &Value) -> bool {
     })
 }
 
-/// Plays a client without tasks: the answer tells its model what to do.
-async fn in_words_of(home: &Home) -> io::Result<bool> {
-    let mut peer = connect(home)?;
-    peer.shake_hands(step_deadline()).await?;
-    let told = in_time(&mut peer, json!({}), &json!({})).await?;
-    let job = json!({ "job_id": told["structuredContent"]["job_id"], "wait_seconds": 2 });
+/// The command of a gateway whose client, `tee`, can be killed. Both have a host: what is below the demonstration's lifeline ends with the
+/// lifeline's server, and the job has to outlive them.
+const WITH_CLIENT: [&str; 11] = [
+    "zoo",
+    "hosts",
+    "--",
+    "tee",
+    "wire",
+    "wire",
+    "--",
+    "/proc/self/exe",
+    "serve",
+    "--own",
+    "--config=unhang.toml",
+];
+
+/// Plays a client without tasks: the answer tells its model what to do. Client and gateway are killed once it has the id of the job, and
+/// the next session asks for the result.
+async fn in_a_new_session(home: &Home) -> io::Result<bool> {
+    fs::write(home.path().join("unhang.toml"), CONFIGURATION)?;
+    let mut first = DemoPeer::start_in(home.path(), &WITH_CLIENT)?;
+    first.shake_hands(step_deadline()).await?;
+    let told = in_time(&mut first, json!({}), &json!({})).await?;
+    if OUTLIVES {
+        if !home.kill(&["serve"]) {
+            return Err(io::Error::other("unhang ended by itself"));
+        }
+        // It may have ended with unhang.
+        home.kill(&["zoo", "tee"]);
+    }
+    let mut next = connect(home)?;
+    next.shake_hands(step_deadline()).await?;
+    let has = has_result(&mut next, &told["structuredContent"]["job_id"]).await?;
+    next.end().await;
+    first.end().await;
+    Ok(has)
+}
+
+/// Asks about the job until it has ended, and returns whether its result is the tool's answer.
+async fn has_result(peer: &mut DemoPeer, job: &Value) -> io::Result<bool> {
+    let job = json!({ "job_id": job, "wait_seconds": 2 });
     // The tool answers before its own call is over, so an agent asks again while the job runs.
     let limit = Deadline::after(Duration::from_secs(3 * SECONDS));
-    let mut status = asked(&mut peer, "get_job_status", job.clone()).await?;
+    let mut status = asked(peer, "get_job_status", job.clone()).await?;
     while status["status"] == "running" && !limit.is_past() {
-        status = asked(&mut peer, "get_job_status", job.clone()).await?;
+        status = asked(peer, "get_job_status", job.clone()).await?;
     }
     let results = json!({ "name": "get_job_results", "arguments": { "job_id": status["job_id"] } });
     let id = peer.request("tools/call", results, step_deadline()).await?;
-    let has = match peer.answer(id, step_deadline()).await {
+    Ok(match peer.answer(id, step_deadline()).await {
         PeerOutcome::Answer(answer, _) => {
             status["status"] == "completed" && is_whole(&answer["result"]["content"])
         }
         _ => false,
-    };
-    peer.end().await;
-    Ok(has)
+    })
 }
 
 /// Plays a client of 2025-11-25 that asks for a task.
