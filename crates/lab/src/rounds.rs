@@ -16,7 +16,7 @@ use unhang::exit;
 use unhang_terminal::{output, progress};
 use unhang_zoo::{
     corpus::Interrupted,
-    rounds::{self, RoundCounts, RoundEnding, RoundVictim, RoundsOutcome, RoundsPlan},
+    rounds::{self, RoundEnding, RoundTally, RoundVictim, RoundsOutcome, RoundsPlan},
 };
 
 use crate::{
@@ -120,8 +120,8 @@ fn text(outcome: &RoundsOutcome, seed: u64) -> String {
     let mut table = Table::new();
     table.load_style(presets::UTF8_HORIZONTAL_ONLY.row_separator(LineStyle::none()));
     table.set_header(["ended", "how", "rounds", "completed", "failed", "lost", "twice", "left", "wrong"]);
-    let mut all = RoundCounts::default();
-    let row = |counts: &RoundCounts| {
+    let mut all = RoundTally::default();
+    let row = |counts: &RoundTally| {
         [
             counts.rounds,
             counts.completed,
@@ -167,7 +167,7 @@ mod tests {
 
     #[test]
     fn the_table_fits_into_80_columns() {
-        let counts = RoundCounts {
+        let counts = RoundTally {
             rounds: 9999,
             completed: 99_999,
             failed: 99_999,

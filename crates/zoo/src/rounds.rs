@@ -44,7 +44,7 @@ pub struct RoundsPlan {
 
 /// What became of the rounds with one victim and one way of ending it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct RoundCounts {
+pub struct RoundTally {
     /// All of them.
     pub rounds: u64,
     /// Jobs that ended with their whole answers.
@@ -65,7 +65,7 @@ pub struct RoundCounts {
 #[derive(Debug, Default)]
 pub struct RoundsOutcome {
     /// By victim and ending.
-    pub counts: BTreeMap<(RoundVictim, RoundEnding), RoundCounts>,
+    pub counts: BTreeMap<(RoundVictim, RoundEnding), RoundTally>,
     /// How often a job that did not complete had this status and reason.
     pub reasons: BTreeMap<String, u64>,
     /// A sentence for each round with a fault.

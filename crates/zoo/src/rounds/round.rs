@@ -110,7 +110,7 @@ fn begin(stage: &RoundStage<'_>, parties: &mut RoundParties) -> Result<Vec<Strin
         json!({"name": tool, "arguments": arguments})
     });
     let results = if stage.plan.place == RoundPlace::Http {
-        over_http(parties, calls.collect()).map_err(|error| error.to_string())?
+        over_http(parties, &calls.collect::<Vec<_>>()).map_err(|error| error.to_string())?
     } else {
         let client = &mut parties.client;
         let mut ids = Vec::new();
@@ -132,12 +132,12 @@ fn label(number: usize) -> String {
 }
 
 /// Makes each call on a connection of its own.
-fn over_http(parties: &mut RoundParties, calls: Vec<Value>) -> std::io::Result<Vec<Value>> {
+fn over_http(parties: &mut RoundParties, calls: &[Value]) -> std::io::Result<Vec<Value>> {
     let session = match parties.connections.first_mut() {
         Some(first) => web::begin(first)?,
         None => None,
     };
-    for ((number, call), connection) in (1..).zip(&calls).zip(&mut parties.connections) {
+    for ((number, call), connection) in (1..).zip(calls).zip(&mut parties.connections) {
         let request = json!({"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": call});
         connection.post(session.as_deref(), &request.to_string())?;
     }

@@ -66,7 +66,7 @@ pub(super) enum AnswerMoment {
 
 /// One slow call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct PlannedCall {
+pub(super) struct RoundCall {
     /// How long the server works on it, without its wait.
     pub(super) milliseconds: u64,
     /// The bytes of its answer.
@@ -80,7 +80,7 @@ pub(super) struct RoundPlan {
     pub(super) victim: RoundVictim,
     pub(super) ending: RoundEnding,
     pub(super) place: RoundPlace,
-    pub(super) calls: Vec<PlannedCall>,
+    pub(super) calls: Vec<RoundCall>,
     /// From the id of the last job to the end of the victim.
     pub(super) delay: Duration,
     pub(super) answers: AnswerMoment,
@@ -129,7 +129,7 @@ impl RoundPlan {
             1 => AnswerMoment::Before(Duration::ZERO),
             _ => AnswerMoment::After(millis(draw.below(300))),
         };
-        let calls = (0..=draw.below(3)).map(|_| PlannedCall {
+        let calls = (0..=draw.below(3)).map(|_| RoundCall {
             milliseconds: draw.pick(&[10, 20, 100]),
             size: draw.pick(&[64, 5_000, 200_000, 2_000_000]),
         });
