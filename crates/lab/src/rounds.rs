@@ -93,10 +93,10 @@ fn victim_in_words(victim: RoundVictim) -> &'static str {
     match victim {
         RoundVictim::Guard => "guard",
         RoundVictim::Gateway => "gateway",
-        RoundVictim::HttpGateway => "gateway over HTTP",
-        RoundVictim::GuardClient => "client of a guard",
-        RoundVictim::GatewayClient => "client of a gateway",
-        RoundVictim::HttpClient => "client over HTTP",
+        RoundVictim::HttpGateway => "HTTP gateway",
+        RoundVictim::GuardClient => "guard's client",
+        RoundVictim::GatewayClient => "gateway's client",
+        RoundVictim::HttpClient => "HTTP client",
         RoundVictim::CallHolder => "call holder",
         RoundVictim::Lifeline => "lifeline",
     }
@@ -110,8 +110,8 @@ fn ending_in_words(victim: RoundVictim, ending: RoundEnding) -> &'static str {
         RoundEnding::Closed if victim == RoundVictim::HttpClient => "disconnects",
         RoundEnding::Closed => "stdin closed",
         RoundEnding::GroupKilled => "group killed",
-        RoundEnding::TreeKilledDownwards => "tree, parents first",
-        RoundEnding::TreeKilledUpwards => "tree, children first",
+        RoundEnding::TreeKilledDownwards => "tree, down",
+        RoundEnding::TreeKilledUpwards => "tree, up",
     }
 }
 
@@ -119,7 +119,7 @@ fn ending_in_words(victim: RoundVictim, ending: RoundEnding) -> &'static str {
 fn text(outcome: &RoundsOutcome, seed: u64) -> String {
     let mut table = Table::new();
     table.load_style(presets::UTF8_HORIZONTAL_ONLY.row_separator(LineStyle::none()));
-    table.set_header(["ended", "how", "rounds", "completed", "failed", "lost", "twice", "left", "wrong"]);
+    table.set_header(["ended", "how", "rounds", "done", "failed", "lost", "twice", "left", "wrong"]);
     let mut all = RoundTally::default();
     let row = |counts: &RoundTally| {
         [
@@ -184,6 +184,6 @@ mod tests {
         };
         let text = text(&outcome, 7);
         assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
-        assert!(text.contains("client of a gateway") && text.ends_with("seed 7\n"), "{text}");
+        assert!(text.contains("gateway's client") && text.ends_with("seed 7\n"), "{text}");
     }
 }

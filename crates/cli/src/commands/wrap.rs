@@ -86,7 +86,7 @@ pub(crate) fn run(wrap: &WrapArguments, verbose: bool) -> ExitCode {
         };
         // From here on the guard lives as long as its client, and needs a small part of its code.
         give_back_code();
-        let code = runtime.block_on(async { guard::run(spec, signals()?).await });
+        let code = runtime.block_on(async { Box::pin(guard::run(spec, signals()?)).await });
         // Work that still runs must not delay the end (C-59).
         runtime.shutdown_background();
         code
