@@ -291,7 +291,8 @@ fn a_call_of_a_window_that_waits_for_its_turn_is_told_of_as_one_that_may() {
     listed(&mut follower, "tools/list", "tools", "name");
     // It has the only place until the end.
     let first = leader.call("srv__slow", json!({ "seconds": 600 }));
-    assert!(text(&leader.answer(first)).contains("has been working for"), "it works");
+    let first = leader.answer(first);
+    assert!(text(&first).contains("has been working for"), "it works");
     let [overloaded, waits] = ["srv__slow_read", "srv__slow"]
         .map(|tool| follower.call(tool, json!({ "seconds": 0, "label": "second" })));
     let [overloaded, waits] = follower.answers([overloaded, waits]);
@@ -299,5 +300,8 @@ fn a_call_of_a_window_that_waits_for_its_turn_is_told_of_as_one_that_may() {
     assert_eq!((&error["code"], &error["data"]["server"]), (&json!(-31005), &json!("srv")), "{error}");
     let told = text(&waits);
     assert!(told.contains("has not answered for") && told.contains("waits for its turn"), "{waits}");
+    // It would go on without the leader.
+    let job = &first["result"]["structuredContent"]["job_id"];
+    leader.ask("tools/call", json!({ "name": "terminate_job", "arguments": { "job_id": job } }));
     finish_windows([leader, follower], &sandbox);
 }
