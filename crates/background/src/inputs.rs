@@ -2,7 +2,7 @@
 //!
 //! Invariants
 //!
-//! - The name of a question is unique within its task. A question gets one answer: the client's, or the word that the client gives none.
+//! - The name of a question is unique within its task, whichever processes have had the task. A question gets one answer: the client's, or the word that the client gives none.
 //! - Questions end with their task, or when their server withdraws them.
 //! - A task has at most [`INPUT_LIMIT`] open questions; further ones are declined.
 
@@ -17,6 +17,9 @@ use unhang_bridge::tasks::INPUT_LIMIT;
 use unhang_jobs::id::JobId;
 
 use unhang_gateway::Replied;
+
+/// The length of the word of a process in the names of its questions.
+const WORD: usize = 6;
 
 /// A question of a server that is not answered yet.
 #[derive(Clone, Debug)]
@@ -38,14 +41,18 @@ struct OfOne {
 
 /// The open questions of all tasks.
 #[derive(Debug)]
-pub struct Inputs {
+pub(crate) struct Inputs {
+    /// The word that tells the questions of this process from those of an earlier one.
+    word: Box<str>,
     tasks: Mutex<HashMap<JobId, OfOne>>,
     changes: watch::Sender<u64>,
 }
 
 impl Default for Inputs {
     fn default() -> Self {
-        Self { tasks: Mutex::default(), changes: watch::Sender::new(0) }
+        // Without a random source, the names may be those of an earlier process.
+        let word = JobId::random().map_or_else(|_| "0".into(), |drawn| drawn.as_str()[..WORD].into());
+        Self { word, tasks: Mutex::default(), changes: watch::Sender::new(0) }
     }
 }
 
@@ -55,7 +62,7 @@ impl Inputs {
     }
 
     /// Returns a receiver that wakes up whenever a question is asked or answered.
-    pub fn changes(&self) -> watch::Receiver<u64> {
+    pub(super) fn changes(&self) -> watch::Receiver<u64> {
         self.changes.subscribe()
     }
 
@@ -80,21 +87,21 @@ impl Inputs {
                 return;
             }
             task.count += 1;
-            let input = OpenInput { key: format!("question-{}", task.count), method, params };
+            let input = OpenInput { key: format!("question-{}-{}", self.word, task.count), method, params };
             task.open.push((input, reply));
         }
         self.changed();
     }
 
     /// Returns the questions that a task waits for.
-    pub fn open(&self, id: JobId) -> Vec<OpenInput> {
+    pub(super) fn open(&self, id: JobId) -> Vec<OpenInput> {
         let tasks = self.tasks();
         let open = tasks.get(&id).map(|task| task.open.as_slice()).unwrap_or_default();
         open.iter().filter(|(_, reply)| !reply.is_closed()).map(|(input, _)| input.clone()).collect()
     }
 
     /// Gives an answer to the server that asked. Returns whether the task had an open question of this name.
-    pub fn answer(&self, id: JobId, key: &str, replied: Replied) -> bool {
+    pub(super) fn answer(&self, id: JobId, key: &str, replied: Replied) -> bool {
         let found = {
             let mut tasks = self.tasks();
             let open = tasks.get_mut(&id).map(|task| &mut task.open);
@@ -145,14 +152,15 @@ mod tests {
         };
         let (mut first, second) = (ask(), ask());
         let keys = || inputs.open(id).into_iter().map(|input| input.key).collect::<Vec<_>>();
-        assert_eq!(keys(), ["question-1", "question-2"]);
-        assert!(!inputs.answer(id, "question-3", Ok("{}".to_owned())));
-        assert!(inputs.answer(id, "question-2", Ok("{}".to_owned())));
-        assert!(!inputs.answer(id, "question-2", Ok("{}".to_owned())), "once");
+        let name = |count: u32| format!("question-{}-{count}", inputs.word);
+        assert_eq!(keys(), [name(1), name(2)]);
+        assert!(!inputs.answer(id, &name(3), Ok("{}".to_owned())));
+        assert!(inputs.answer(id, &name(2), Ok("{}".to_owned())));
+        assert!(!inputs.answer(id, &name(2), Ok("{}".to_owned())), "once");
         assert_eq!(second.await.unwrap(), Ok("{}".to_owned()));
-        assert_eq!(keys(), ["question-1"]);
+        assert_eq!(keys(), [name(1)]);
         let _third = ask();
-        assert_eq!(keys(), ["question-1", "question-3"], "a name is not given twice");
+        assert_eq!(keys(), [name(1), name(3)], "a name is not given twice");
         inputs.forget(id);
         assert_eq!(first.try_recv(), Err(oneshot::error::TryRecvError::Closed), "it ends with its task");
     }

@@ -27,6 +27,7 @@ mod kept_calls;
 mod opening;
 mod running_call;
 mod same_call;
+mod shown_questions;
 mod stream_tickets;
 mod tickets;
 
@@ -49,15 +50,15 @@ use unhang_jobs::{
 };
 use unhang_proc::deadline::Deadline;
 
+use self::inputs::Inputs;
 use self::kept_calls::CallKeeping;
 use self::running_call::answer_never_comes;
 pub use self::{engine::EngineService, inputs::OpenInput};
 pub use self::{
-    inputs::Inputs,
     running_call::{CallSource, PendingCall, RunningCall, UpstreamRequest},
     same_call::{CallOrigin, SameCall, SameCalls, ToolOfCaller},
 };
-use unhang_gateway::{SideMessage, TaskNews};
+use unhang_gateway::{Replied, SideMessage, TaskNews};
 use unhang_proc::server::HolderCommand;
 use unhang_tools::{
     job_report::{JobReport, ReportReader, ToolNames},
@@ -130,6 +131,8 @@ struct FollowedJob {
     same: Option<SameCall>,
     /// The answer to `roots/list`, if the client that has gone had roots, as JSON.
     roots: Option<Box<str>>,
+    /// Whether the process that made the call has gone, so that nobody answers what cannot wait.
+    is_of_call_holder: bool,
 }
 
 /// All calls that have become jobs. Clones share their state.
@@ -202,9 +205,35 @@ impl PromotedCalls {
         self.shared.engine.changes()
     }
 
-    /// Returns the questions that servers ask about these calls.
-    pub fn inputs(&self) -> &Inputs {
-        &self.shared.inputs
+    /// Returns a receiver for [`Self::inputs_changed`].
+    pub fn input_changes(&self) -> watch::Receiver<u64> {
+        self.shared.inputs.changes()
+    }
+
+    /// Waits until the questions of a task may have changed, whichever process holds it. Cancel-safe.
+    pub async fn inputs_changed(&self, id: JobId, changes: &mut watch::Receiver<u64>) {
+        // The sender lives as long as `self`.
+        let changed = async { drop(changes.changed().await) };
+        match self.shared.engine.holds_call(id) {
+            true => changed.await,
+            false => drop(timeout(shown_questions::LOOK, changed).await),
+        }
+    }
+
+    /// Returns the questions that a task waits for, whichever process holds it.
+    pub async fn open_inputs(&self, id: JobId) -> Vec<OpenInput> {
+        match self.shared.engine.holds_call(id) {
+            true => self.shared.inputs.open(id),
+            false => shown_questions::open_elsewhere(&self.shared.engine, id).await,
+        }
+    }
+
+    /// Gives an answer to the server that asked, in whichever process. Returns whether the task had an open question of this name.
+    pub async fn answer_input(&self, id: JobId, key: &str, replied: Replied) -> bool {
+        match self.shared.engine.holds_call(id) {
+            true => self.shared.inputs.answer(id, key, replied),
+            false => shown_questions::answer_elsewhere(&self.shared.engine, id, key, &replied).await,
+        }
     }
 
     /// Names the process that has a call of this process resumed when this process has gone. The keeper is durable when the future is ready.
@@ -295,7 +324,8 @@ impl PromotedCalls {
             self.shared.same.delivered(same, held.id());
         }
         let keeping = CallKeeping::new(kept, running_call.source.sent());
-        let followed = FollowedJob { who, session, is_repeatable, same, roots: None };
+        let followed =
+            FollowedJob { who, session, is_repeatable, same, roots: None, is_of_call_holder: false };
         self.go_on_keeping(held, (running_call, keeping), followed)
     }
 
@@ -378,6 +408,7 @@ impl PromotedCalls {
             }
             end = running_call.follow(&mut held, &self.shared.inputs, kept) => end,
             never = keeping.keep_each(self, id, &kept.who) => match never {},
+            never = shown_questions::show(&self.shared.engine, &self.shared.inputs, id) => match never {},
         };
         self.shared.inputs.forget(id);
         if keeping.is_left() && held.is_kept() {

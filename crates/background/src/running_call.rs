@@ -21,6 +21,7 @@ use unhang_jobs::{
     engine::{CallEnd, HeldCall},
     id::JobId,
     progress::JobProgress,
+    questions::QUESTIONS_LIMIT,
     record::EndReason,
 };
 use unhang_wire::{Json, text_member};
@@ -43,6 +44,9 @@ use unhang_upstream::{
 
 /// The most characters that are kept of a progress message.
 const MOST_TOLD: usize = 200;
+
+/// The method by which a server asks the client's model.
+const SAMPLING: &str = "sampling/createMessage";
 
 /// A call that its server works on.
 pub struct RunningCall {
@@ -310,7 +314,13 @@ fn ask(id: JobId, (inputs, kept): (&Inputs, &FollowedJob), question: OpenServerQ
         return over;
     };
     let capabilities = Json::new(capabilities.as_bytes());
-    match capabilities.is_some_and(|capabilities| is_offered(capabilities, (&method, params.as_deref()))) {
+    let is_offered =
+        capabilities.is_some_and(|capabilities| is_offered(capabilities, (&method, params.as_deref())));
+    // The clients of a call holder are those of other processes, which see what fits into the folder of the job. A model is asked only by
+    // the process that made the call.
+    let length = method.len() + params.as_ref().map_or(0, |params| params.get().len());
+    let may_wait = !kept.is_of_call_holder || (method != SAMPLING && length <= QUESTIONS_LIMIT);
+    match is_offered && may_wait {
         true => inputs.ask(id, method, params, reply),
         false => decline(&method, reply),
     }

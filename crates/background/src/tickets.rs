@@ -190,6 +190,7 @@ impl PromotedCalls {
             is_repeatable,
             same: details.same(),
             roots: None,
+            is_of_call_holder: false,
         };
         if let Some(same) = kept.same {
             self.shared.same.delivered(same, id);

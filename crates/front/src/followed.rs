@@ -70,7 +70,7 @@ impl SessionJobs {
         if !matches!(self.service.knows(id).await, Ok(true)) {
             return;
         }
-        let (mut jobs, mut inputs) = (promoted.changes(), promoted.inputs().changes());
+        let (mut jobs, mut inputs) = (promoted.changes(), promoted.input_changes());
         let mut last = None;
         loop {
             jobs.mark_unchanged();
@@ -93,7 +93,7 @@ impl SessionJobs {
             sleep(BREATH).await;
             tokio::select! {
                 changed = jobs.changed() => if changed.is_err() { return },
-                changed = inputs.changed() => if changed.is_err() { return },
+                () = promoted.inputs_changed(id, &mut inputs) => {}
             }
         }
     }

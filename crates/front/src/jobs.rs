@@ -8,7 +8,7 @@ use tokio::{
     task::{AbortHandle, JoinSet},
     time::{sleep, timeout},
 };
-use unhang_bridge::tasks;
+use unhang_bridge::{question::is_offered, tasks};
 use unhang_jobs::{id::JobId, record::JobState};
 use unhang_wire::Json;
 
@@ -27,8 +27,15 @@ use unhang_tools::{
 /// The pause between two looks at the task of a server for a client that waits for the result.
 const LOOK_PAUSE: Duration = Duration::from_millis(500);
 
-/// The channel for questions that are asked beside the answer to this request.
-pub(super) type QuestionSender = (CallKey, mpsc::Sender<(CallKey, SideMessage)>);
+/// The way to ask the client of a request beside the answer to it.
+pub(super) struct QuestionSender {
+    /// The request.
+    pub key: CallKey,
+    /// The channel for the questions.
+    pub beside: mpsc::Sender<(CallKey, SideMessage)>,
+    /// The capabilities of the client, as JSON.
+    pub offered: Box<str>,
+}
 
 /// The jobs behind a front. Clones share one service.
 #[derive(Clone)]
@@ -77,7 +84,7 @@ impl SessionJobs {
                 self.of_extent(id, Duration::ZERO, ResultsExtent::Whole).await.map(one)
             }
             TaskAsked::Update(id, responses) => {
-                self.update(id, responses);
+                self.update(id, responses).await;
                 self.one(id, Duration::ZERO).await.map(one)
             }
             TaskAsked::Result(id, wait) => {
@@ -138,16 +145,18 @@ impl SessionJobs {
     ) -> Result<TaskTold, JobServiceError> {
         let report = self.service.status(id, wait).await?;
         let answer = if report.status.is_final() { self.service.answer(id, extent).await? } else { None };
-        let inputs = self.promoted().map(|promoted| promoted.inputs().open(id));
-        let inputs = inputs.filter(|_| answer.is_none()).unwrap_or_default();
+        let inputs = match self.promoted().filter(|_| !report.status.is_final()) {
+            Some(promoted) => promoted.open_inputs(id).await,
+            None => Vec::new(),
+        };
         Ok(TaskTold { report, answer, inputs })
     }
 
     /// Passes on answers to the questions of a task. An unknown name is skipped: the question may have been answered before.
-    fn update(&self, id: JobId, responses: Vec<(String, String)>) {
+    async fn update(&self, id: JobId, responses: Vec<(String, String)>) {
         let Some(promoted) = self.promoted() else { return };
         for (key, response) in responses {
-            if !promoted.inputs().answer(id, &key, Ok(response)) {
+            if !promoted.answer_input(id, &key, Ok(response)).await {
                 tracing::info!(
                     job = id.as_str(),
                     "a client answered `{key}`, which is not an open question of the job"
@@ -157,13 +166,17 @@ impl SessionJobs {
     }
 
     /// Asks the task's open questions to a client that waits for its result, beside that request (2025-11-25).
-    async fn ask_beside(&self, id: JobId, (key, beside): QuestionSender) -> Infallible {
+    async fn ask_beside(
+        &self,
+        id: JobId,
+        QuestionSender { key, beside, offered }: QuestionSender,
+    ) -> Infallible {
         let Some(promoted) = self.promoted() else { return pending().await };
-        let mut changes = promoted.inputs().changes();
+        let mut changes = promoted.input_changes();
         let (mut asked, mut replies) = (HashMap::<String, Option<AbortHandle>>::new(), JoinSet::new());
         loop {
             changes.mark_unchanged();
-            let open = promoted.inputs().open(id);
+            let open = promoted.open_inputs(id).await;
             // The session withdraws closed questions from its client.
             let is_over = |name: &String| open.iter().all(|input| input.key != *name);
             for (_, task) in asked.extract_if(|name, _| is_over(name)) {
@@ -171,6 +184,13 @@ impl SessionJobs {
             }
             for OpenInput { key: name, method, params } in open {
                 if asked.contains_key(&name) {
+                    continue;
+                }
+                if !is_offered(
+                    Json::new(offered.as_bytes()).unwrap_or(Json::EMPTY),
+                    (&method, params.as_deref()),
+                ) {
+                    // It waits for a client that can be asked.
                     continue;
                 }
                 let params = params.as_deref().and_then(|params| Json::new(params.get().as_bytes()));
@@ -185,9 +205,9 @@ impl SessionJobs {
             tokio::select! {
                 Some(Ok((name, Some(replied)))) = replies.join_next() => {
                     // The question may have been answered elsewhere meanwhile.
-                    let _known = promoted.inputs().answer(id, &name, replied);
+                    let _known = promoted.answer_input(id, &name, replied).await;
                 }
-                _changed = changes.changed() => {}
+                () = promoted.inputs_changed(id, &mut changes) => {}
             }
         }
     }

@@ -254,6 +254,12 @@ impl McpSession {
         RawValue::from_string(without.into_owned()).ok()
     }
 
+    /// Returns the capabilities of the client that made this request, as JSON.
+    pub(super) fn offered_to(&self, key: CallKey) -> Box<str> {
+        let call = self.calls.by_key(key);
+        call.and_then(|call| self.client.capabilities_for(call)).unwrap_or("{}").into()
+    }
+
     /// Asks the client on behalf of a server.
     ///
     /// # Errors

@@ -151,7 +151,7 @@ impl SessionProfile {
     }
 
     /// Returns the capabilities of this call's client, as JSON.
-    fn capabilities_for<'a>(&'a self, call: &'a SessionCall) -> Option<&'a str> {
+    pub(super) fn capabilities_for<'a>(&'a self, call: &'a SessionCall) -> Option<&'a str> {
         let session = self.signature.as_ref().filter(|_| !call.revision.is_stateless());
         let session = session.map(|signature| signature.client_capabilities.as_str());
         session.or_else(|| call.awaited.introduced().map(|introduced| &*introduced.client_capabilities))

@@ -24,7 +24,7 @@ use super::{
     call_tasks::{CallTaskEnd, CallTasks, FinishedTask},
     effects::{CallKey, QuestionKey, QuestionSubject, Resource, SessionAction, SessionEffects},
     followed::TaskNewsSender,
-    jobs::SessionJobs,
+    jobs::{QuestionSender, SessionJobs},
     mcp_session::McpSession,
     session_context::SessionContext,
     session_inbox::SessionInbox,
@@ -343,9 +343,9 @@ impl SessionRuntime {
 
     fn task(&mut self, key: CallKey, asked: TaskAsked) {
         let Some(jobs) = self.jobs.clone() else { return };
-        let aside = self.aside.clone();
-        self.calls
-            .spawn(key, async move { CallTaskEnd::Task(Box::new(jobs.told(asked, (key, aside)).await)) });
+        let offered = self.mcp_session.offered_to(key);
+        let beside = QuestionSender { key, beside: self.aside.clone(), offered };
+        self.calls.spawn(key, async move { CallTaskEnd::Task(Box::new(jobs.told(asked, beside).await)) });
     }
 
     fn follow(&mut self, key: CallKey, id: JobId) {

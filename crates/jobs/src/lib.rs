@@ -61,6 +61,7 @@ mod launch;
 mod limits;
 pub mod log;
 pub mod progress;
+pub mod questions;
 pub mod record;
 pub mod room;
 mod settle;

@@ -26,6 +26,7 @@ use crate::{
     folder::{DataFolder, EXIT, FileError, FileName, LAUNCH, RECORD, sync},
     id::JobId,
     large_numbers,
+    questions::remove_questions,
     record::{EndRecord, JobEnd, JobRecord, JobState},
     store::{self, ShimStarter, Store, StoreError},
     timestamp::JobTimestamp,
@@ -75,6 +76,10 @@ pub(crate) fn settle(
     };
     let mut record = job.record;
     remove_orders(data, &record);
+    if record.call.is_some() {
+        // Nobody answers the questions of a call that has ended.
+        remove_questions(&data.job(id));
+    }
     let is_found_again = record.status == JobState::Lost && ending.outcome != JobEnd::Lost;
     if record.status.is_final() && !is_found_again {
         return Ok(Settled { admitted: store.write(|transaction| admission.admit(transaction))? });

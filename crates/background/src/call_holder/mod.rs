@@ -22,14 +22,14 @@
 
 use std::{ffi::OsString, future::pending, io, path::PathBuf, process::ExitCode, sync::Arc, time::Duration};
 
-use serde_json::{Value, value::RawValue};
+use serde_json::{Value, json, value::RawValue};
 use tokio::{
     runtime::Builder,
     sync::{mpsc, watch},
     task::spawn_blocking,
     time::{Instant, sleep},
 };
-use unhang_bridge::Era;
+use unhang_bridge::{Era, params::Signature};
 use unhang_jobs::{
     engine::{Engine, EngineOptions, HeldCall, JobStatus},
     error::JobError,
@@ -44,7 +44,8 @@ use unhang_proc::{
     server::{HandOver, ResumeError, Server},
 };
 
-use crate::{CallSource, FollowedJob, PendingCall, PromotedCalls, RunningCall};
+use crate::{CallSource, FollowedJob, PendingCall, PromotedCalls, RunningCall, WhoIsAsked};
+use unhang_core::revision::Revision;
 use unhang_gateway::ServerAnswer;
 use unhang_upstream::{
     client::{
@@ -176,7 +177,12 @@ async fn follow_all(plan: HolderPlan, hand_over: HandOver, shim: ShimCommand) ->
     let era = if revision.is_stateless() { Era::Modern } else { Era::Legacy };
     let promoted_calls = PromotedCalls::new(engine.clone());
     for ((call, held, status), answer) in resumed.into_iter().zip(answers) {
-        let source = ResumedSource { client: client.clone(), era, session: call.session() };
+        let source = ResumedSource {
+            client: client.clone(),
+            era,
+            session: call.session(),
+            signed: signature_of(&call.who, era),
+        };
         let params = params_of(&engine, &status).await;
         let running_call = RunningCall { params, way: source.pending(answer), source: Box::new(source) };
         let is_repeatable = status.record.call.is_some_and(|call| call.is_repeatable);
@@ -184,7 +190,14 @@ async fn follow_all(plan: HolderPlan, hand_over: HandOver, shim: ShimCommand) ->
         let _end = promoted_calls.go_on(
             held,
             running_call,
-            FollowedJob { who: call.who, session: None, is_repeatable, same: None, roots },
+            FollowedJob {
+                who: call.who,
+                session: None,
+                is_repeatable,
+                same: None,
+                roots,
+                is_of_call_holder: true,
+            },
         );
     }
     let rest = async {
@@ -283,8 +296,29 @@ async fn params_of(engine: &Engine, status: &JobStatus) -> Arc<str> {
         );
         None
     });
-    let arguments = arguments.map_or_else(String::new, |arguments| format!(r#","arguments":{arguments}"#));
+    let arguments = arguments.map_or_else(String::new, |arguments| {
+        // The file ends with a line feed, which would end the message.
+        format!(r#","arguments":{}"#, arguments.trim_end())
+    });
     format!(r#"{{"name":{}{arguments}}}"#, Value::from(call.tool.as_str())).into()
+}
+
+/// Returns the identity under which a request of a call is made once more: a stateless server asks its client only what that client
+/// declares. It declares no extension, because a call holder follows no task of a server, and no model.
+fn signature_of(who: &WhoIsAsked, era: Era) -> RequestSignature {
+    let WhoIsAsked::Followers(capabilities) = who else { return RequestSignature::ByUs };
+    let Some(Value::Object(mut capabilities)) =
+        serde_json::from_str(capabilities).ok().filter(|_| era == Era::Modern)
+    else {
+        return RequestSignature::ByUs;
+    };
+    capabilities.retain(|name, _| !["extensions", "sampling"].contains(&name.as_str()));
+    RequestSignature::By(Arc::new(Signature {
+        revision: Revision::V2026July.name(),
+        client_info: json!({ "name": "unhang", "version": env!("CARGO_PKG_VERSION") }).to_string(),
+        client_capabilities: Value::Object(capabilities).to_string(),
+        log_level: None,
+    }))
 }
 
 /// The sender of a call's requests to a server that was taken over.
@@ -292,6 +326,7 @@ struct ResumedSource {
     client: Client,
     era: Era,
     session: Option<OfSession>,
+    signed: RequestSignature,
 }
 
 impl ResumedSource {
@@ -317,7 +352,7 @@ impl CallSource for ResumedSource {
             progress: Some(progress),
             asides: Some(asides),
             session: self.session,
-            signed: RequestSignature::ByUs,
+            signed: self.signed.clone(),
             ..CallOptions::default()
         };
         let answering = Box::pin(async move {

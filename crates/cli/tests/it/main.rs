@@ -105,6 +105,7 @@ mod slow_endings;
 mod slow_gateway_outlives;
 mod slow_guarded;
 mod slow_outlives;
+mod slow_questions;
 mod slow_restarts;
 mod slow_streams;
 mod slow_surroundings;

@@ -60,13 +60,14 @@ pub use self::{
     retention::RemovedJobs,
     system::{MachineLoad, System},
 };
-use self::{maintenance::MaintenanceThread, open::OpenedFolder, state::EngineState};
+use self::{maintenance::MaintenanceThread, open::OpenedFolder, state::EngineState, tickets::this_process};
 use crate::{
     document::{Document, DocumentEntry, Documents, Field},
     error::JobError,
     folder::{FileError, JobFolder},
     id::JobId,
     limits::{self, Announced},
+    questions::{self, CallQuestion},
     record::{FORMAT, JobRecord, JobState},
     settle::set_document,
     store::{self, JobOwnerFilter, Rebuilt, Store},
@@ -214,6 +215,55 @@ impl Engine {
     #[must_use]
     pub fn lost_sight_of(&self, id: JobId) -> Option<JobError> {
         self.inner.lost_sight_of(id)
+    }
+
+    /// Returns whether this process holds the call that this job is.
+    #[must_use]
+    pub fn holds_call(&self, id: JobId) -> bool {
+        self.inner.calls.holds(id)
+    }
+
+    /// Shows the open questions of a call that this process holds to all processes on the data folder, and takes the replies that they have
+    /// left. Returns keys and replies. Questions beyond [`questions::QUESTIONS_LIMIT`] bytes are not shown.
+    ///
+    /// # Errors
+    /// Fails if the disk fails. The caller can try again.
+    pub async fn show_questions(
+        &self,
+        id: JobId,
+        questions: Vec<CallQuestion>,
+    ) -> Result<Vec<(String, String)>, JobError> {
+        self.run_write(CHANGE_LIMIT, move |inner| match inner.calls.holds(id) {
+            true => Ok(questions::show(&inner.data.job(id), this_process(inner), questions)?),
+            false => Ok(Vec::new()),
+        })
+        .await
+    }
+
+    /// Returns the open questions of a call that another process holds.
+    ///
+    /// # Errors
+    /// Fails if there is no such job, or the database fails.
+    pub async fn questions(&self, id: JobId) -> Result<Vec<CallQuestion>, JobError> {
+        self.run_read(move |inner| questions_of(inner, id)).await
+    }
+
+    /// Leaves the reply to such a question for the holder of the call. The first reply counts. Returns false if there is no such open
+    /// question, or the reply is longer than [`questions::QUESTIONS_LIMIT`].
+    ///
+    /// # Errors
+    /// Fails if there is no such job, or the disk or the database fails.
+    pub async fn answer_question(&self, id: JobId, key: String, reply: String) -> Result<bool, JobError> {
+        self.run_write(CHANGE_LIMIT, move |inner| {
+            let folder = inner.data.job(id);
+            let is_left = questions::answer(&folder, &questions_of(inner, id)?, &key, &reply)?;
+            if inner.status(id)?.record.status.is_final() {
+                // The job has ended meanwhile, and nobody else looks for the answer.
+                questions::remove_questions(&folder);
+            }
+            Ok(is_left)
+        })
+        .await
     }
 
     /// Waits until a job has ended, but not beyond the deadline, and returns its status.
@@ -431,4 +481,11 @@ impl Engine {
         let inner = self.inner.clone();
         self.inner.disk.change(limit, move || work(&inner)).await
     }
+}
+
+/// Reads the open questions of a call.
+fn questions_of(inner: &EngineState, id: JobId) -> Result<Vec<CallQuestion>, JobError> {
+    let record = inner.status(id)?.record;
+    let call = record.call.filter(|_| !record.status.is_final());
+    Ok(call.map_or_else(Vec::new, |call| questions::read(&inner.data.job(id), &call.holder)))
 }

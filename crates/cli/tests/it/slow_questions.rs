@@ -1,0 +1,239 @@
+//! Questions of servers about jobs whose guard or gateway has gone: they wait as `input_required` for a client of any process on the data
+//! folder, the tool goes on with its answer, and nothing of them is left.
+
+#![expect(clippy::needless_pass_by_value, reason = "what is handed in is nearly always a fresh `json!`")]
+
+use std::{fs, os::unix::process::CommandExt, path::PathBuf};
+
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use crate::{
+    callers::{StdioCaller, slow_server},
+    harness::{Client, PATIENCE, Sandbox, wait_until},
+    processes::lifeline,
+    slow_outlives::{Scene, recorded, until_go},
+    slow_tasks::{EXTENSION, Modern},
+};
+
+/// The method of a question to a person.
+const ASKED: &str = "elicitation/create";
+
+/// The words of a server of the handshake.
+const LEGACY: [&str; 4] = ["zoo", "slow-answers", "--era", "legacy"];
+
+/// A gateway in front of a server of this kind, with a recorder between.
+fn configure(sandbox: &Sandbox, server: &[&str]) {
+    let words = [&recorded()[1..], server].concat();
+    let words: Vec<String> = words.iter().map(|word| format!("{word:?}")).collect();
+    let plain = "args = [\"zoo\", \"slow-answers\"]\n";
+    let config = slow_server("limits.stop-grace = \"500ms\"\n");
+    assert!(config.contains(plain), "{config}");
+    let config = config.replace(plain, &format!("args = [{}]\n", words.join(", ")));
+    fs::write(sandbox.path().join("unhang.toml"), config).expect("a file");
+}
+
+fn gateway(sandbox: &Sandbox) -> StdioCaller {
+    let mut command = sandbox.unhang();
+    command.args(["-v", "serve"]).process_group(0);
+    StdioCaller::at(Client::start(command))
+}
+
+fn asking(method: &str) -> Value {
+    let mut arguments = until_go("asks", 64);
+    (arguments["ask"], arguments["question"]) = (json!(true), json!(method));
+    arguments
+}
+
+/// The files of the job's questions.
+fn files(scene: &Scene, task: &Value) -> Vec<PathBuf> {
+    let folder = scene.sandbox.path().join("state/jobs").join(task.as_str().expect("an id"));
+    let entries = fs::read_dir(folder).expect("a folder").map(|entry| entry.expect("an entry").path());
+    let is_one = |path: &PathBuf| {
+        let name = path.file_name().expect("a name").to_string_lossy();
+        name.contains("questions") || name.contains("answer-")
+    };
+    entries.filter(is_one).collect()
+}
+
+/// Demands that the tool has run once, and that nothing is left.
+#[track_caller]
+fn over(scene: &Scene, task: &Value) {
+    assert_eq!(scene.ended(task)["status"], "completed");
+    assert_eq!(scene.asked(&["\"tools/call\"", "\"label\":\"asks\""]), 1);
+    assert_eq!(files(scene, task), [PathBuf::new(); 0]);
+    scene.sandbox.assert_nothing_left();
+}
+
+/// A scene with a client of 2026-07-28 in front of this server, and the task of its call.
+#[track_caller]
+fn modern_task(server: &[&str]) -> (Scene, Value) {
+    modern_task_that_asks(server, ASKED)
+}
+
+#[track_caller]
+fn modern_task_that_asks(server: &[&str], method: &str) -> (Scene, Value) {
+    let sandbox = Sandbox::with_jobs();
+    configure(&sandbox, server);
+    let mut modern = Modern::Pipes(gateway(&sandbox));
+    let created =
+        modern.ask_as("tools/call", json!({ "name": "srv__slow", "arguments": asking(method) }), able());
+    let task = created["result"]["taskId"].clone();
+    assert!(task.is_string(), "{created}");
+    let Modern::Pipes(client) = modern else { unreachable!("it has pipes") };
+    (Scene { lifeline: lifeline(&client), client, sandbox }, task)
+}
+
+/// What a client can do that can be asked.
+fn able() -> Value {
+    json!({ "elicitation": {}, "sampling": {}, "extensions": { EXTENSION: {} } })
+}
+
+/// The task as a client of 2026-07-28 sees it, once it waits for input.
+#[track_caller]
+fn modern_question(client: &mut Modern, task: &Value) -> String {
+    let mut told = Value::Null;
+    wait_until("the question", PATIENCE, || {
+        told = client.ask_as("tasks/get", json!({ "taskId": task }), able())["result"].clone();
+        told["status"] == "input_required"
+    });
+    let key = told["inputRequests"].as_object().and_then(|asked| asked.keys().next().cloned());
+    key.unwrap_or_else(|| panic!("a question: {told}"))
+}
+
+#[track_caller]
+fn modern_answer(client: &mut Modern, task: &Value, key: &str, name: &str) {
+    let answer = json!({ key: { "action": "accept", "content": { "name": name } } });
+    let answer = client.ask_as("tasks/update", json!({ "taskId": task, "inputResponses": answer }), able());
+    assert!(answer["result"].is_object(), "{answer}");
+}
+
+#[test]
+fn a_question_after_the_death_of_the_gateway_is_answered_by_tasks_update() {
+    // A server without a handshake asks by its answer, and is called again with what it asked for.
+    for (server, calls) in [(&LEGACY[..], 1), (&LEGACY[..2], 2)] {
+        let (mut scene, task) = modern_task(server);
+        scene.kill();
+        let mut client = Modern::Pipes(gateway(&scene.sandbox));
+        scene.go();
+        let key = modern_question(&mut client, &task);
+        modern_answer(&mut client, &task, "question-0", "nobody");
+        modern_answer(&mut client, &task, &key, "Ada");
+        // The first answer counts.
+        modern_answer(&mut client, &task, &key, "Bob");
+        let ended = scene.ended(&task);
+        assert_eq!(ended["status"], "completed", "{ended}; {:.3000}", scene.sandbox.log());
+        let result = scene.unhang_job(&["result", task.as_str().expect("an id")]).to_string();
+        assert!(result.contains("Ada"), "{result}");
+        assert_eq!(scene.asked(&["\"tools/call\"", "\"label\":\"asks\""]), calls);
+        assert_eq!(files(&scene, &task), [PathBuf::new(); 0]);
+        let Modern::Pipes(mut client) = client else { unreachable!("it has pipes") };
+        client.finish();
+        scene.sandbox.assert_nothing_left();
+    }
+}
+
+/// The owner lives, and the client of another process answers.
+#[test]
+fn a_question_of_a_living_gateway_is_answered_from_another_process() {
+    let (mut scene, task) = modern_task(&LEGACY);
+    scene.go();
+    let mut client = Modern::Pipes(StdioCaller::new(&scene.sandbox, true, &[]));
+    let key = modern_question(&mut client, &task);
+    modern_answer(&mut client, &task, &key, "Ada");
+    assert_eq!(scene.ended(&task)["status"], "completed");
+    let result = scene.unhang_job(&["result", task.as_str().expect("an id")]).to_string();
+    assert!(result.contains("Ada"), "{result}");
+    let Modern::Pipes(mut client) = client else { unreachable!("it has pipes") };
+    client.finish();
+    scene.client.finish();
+    over(&scene, &task);
+}
+
+#[test]
+fn a_server_that_asks_the_model_after_the_death_of_the_gateway_is_declined() {
+    let (mut scene, task) = modern_task_that_asks(&LEGACY, "sampling/createMessage");
+    scene.kill();
+    scene.go();
+    assert_eq!(scene.ended(&task)["status"], "completed");
+    let result = scene.unhang_job(&["result", task.as_str().expect("an id")]).to_string();
+    assert!(result.contains("is declined"), "{result}");
+    clear_away(&scene);
+    over(&scene, &task);
+}
+
+#[test]
+fn a_question_ends_with_its_job() {
+    let (mut scene, task) = modern_task(&LEGACY);
+    scene.kill();
+    scene.go();
+    wait_until("the question", PATIENCE, || files(&scene, &task).len() == 1);
+    scene.unhang_job(&["cancel", task.as_str().expect("an id")]);
+    assert_eq!(scene.ended(&task)["status"], "cancelled");
+    wait_until("the files are gone", PATIENCE, || files(&scene, &task).is_empty());
+    clear_away(&scene);
+    scene.sandbox.assert_nothing_left();
+}
+
+/// A call holder that is killed leaves its files to whoever settles the job.
+#[test]
+fn a_question_ends_with_its_call_holder() {
+    let (mut scene, task) = modern_task(&LEGACY);
+    let holder = scene.kill();
+    scene.go();
+    wait_until("the question", PATIENCE, || files(&scene, &task).len() == 1);
+    crate::harness::signal(holder, Signal::KILL);
+    assert_eq!(scene.ended(&task)["reason"], "unhang_ended");
+    assert_eq!(files(&scene, &task), [PathBuf::new(); 0]);
+    clear_away(&scene);
+    scene.sandbox.assert_nothing_left();
+}
+
+#[test]
+fn a_damaged_file_stops_no_question() {
+    let (mut scene, task) = modern_task(&LEGACY);
+    scene.kill();
+    scene.go();
+    let mut client = Modern::Pipes(gateway(&scene.sandbox));
+    let key = modern_question(&mut client, &task);
+    let questions = files(&scene, &task).remove(0);
+    // A foreign answer, and one to nothing.
+    for name in [key.as_str(), "x"] {
+        fs::write(questions.with_file_name(format!("answer-{name}")), "{").expect("a file");
+    }
+    wait_until("they are taken away", PATIENCE, || files(&scene, &task).len() == 1);
+    for damage in ["", "{", "[1]"] {
+        fs::write(&questions, damage).expect("a file");
+        assert_eq!(modern_question(&mut client, &task), key);
+    }
+    modern_answer(&mut client, &task, &key, "Ada");
+    assert_eq!(scene.ended(&task)["status"], "completed");
+    let Modern::Pipes(mut client) = client else { unreachable!("it has pipes") };
+    client.finish();
+    over(&scene, &task);
+}
+
+/// The next gateway clears away what a killed one left.
+fn clear_away(scene: &Scene) {
+    let mut next = gateway(&scene.sandbox);
+    next.initialize();
+    next.finish();
+}
+
+/// The server does not ask again: its line is still in the journal.
+#[test]
+fn a_question_that_is_open_when_the_gateway_dies_is_asked_again() {
+    let (mut scene, task) = modern_task(&LEGACY);
+    scene.go();
+    wait_until("the question", PATIENCE, || files(&scene, &task).len() == 1);
+    scene.kill();
+    let mut client = Modern::Pipes(gateway(&scene.sandbox));
+    let key = modern_question(&mut client, &task);
+    modern_answer(&mut client, &task, &key, "Ada");
+    assert_eq!(scene.ended(&task)["status"], "completed", "{:.3000}", scene.sandbox.log());
+    let result = scene.unhang_job(&["result", task.as_str().expect("an id")]).to_string();
+    assert!(result.contains("Ada"), "{result}");
+    let Modern::Pipes(mut client) = client else { unreachable!("it has pipes") };
+    client.finish();
+    over(&scene, &task);
+}
