@@ -302,6 +302,7 @@ fn a_call_of_a_window_that_waits_for_its_turn_is_told_of_as_one_that_may() {
     assert!(told.contains("has not answered for") && told.contains("waits for its turn"), "{waits}");
     // It would go on without the leader.
     let job = &first["result"]["structuredContent"]["job_id"];
-    leader.ask("tools/call", json!({ "name": "terminate_job", "arguments": { "job_id": job } }));
+    let end = leader.call("terminate_job", json!({ "job_id": job }));
+    leader.answer(end);
     finish_windows([leader, follower], &sandbox);
 }

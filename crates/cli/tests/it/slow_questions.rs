@@ -1,8 +1,6 @@
 //! Questions of servers about jobs whose guard or gateway has gone: they wait as `input_required` for a client of any process on the data
 //! folder, the tool goes on with its answer, and nothing of them is left.
 
-#![expect(clippy::needless_pass_by_value, reason = "what is handed in is nearly always a fresh `json!`")]
-
 use std::{fs, os::unix::process::CommandExt, path::PathBuf};
 
 use rustix::process::Signal;
@@ -61,7 +59,7 @@ fn files(scene: &Scene, task: &Value) -> Vec<PathBuf> {
 fn over(scene: &Scene, task: &Value) {
     assert_eq!(scene.ended(task)["status"], "completed");
     assert_eq!(scene.asked(&["\"tools/call\"", "\"label\":\"asks\""]), 1);
-    assert_eq!(files(scene, task), [PathBuf::new(); 0]);
+    assert!(files(scene, task).is_empty(), "{:?}", files(scene, task));
     scene.sandbox.assert_nothing_left();
 }
 
@@ -126,7 +124,7 @@ fn a_question_after_the_death_of_the_gateway_is_answered_by_tasks_update() {
         let result = scene.unhang_job(&["result", task.as_str().expect("an id")]).to_string();
         assert!(result.contains("Ada"), "{result}");
         assert_eq!(scene.asked(&["\"tools/call\"", "\"label\":\"asks\""]), calls);
-        assert_eq!(files(&scene, &task), [PathBuf::new(); 0]);
+        assert!(files(&scene, &task).is_empty(), "{:?}", files(&scene, &task));
         let Modern::Pipes(mut client) = client else { unreachable!("it has pipes") };
         client.finish();
         scene.sandbox.assert_nothing_left();
@@ -184,7 +182,7 @@ fn a_question_ends_with_its_call_holder() {
     wait_until("the question", PATIENCE, || files(&scene, &task).len() == 1);
     crate::harness::signal(holder, Signal::KILL);
     assert_eq!(scene.ended(&task)["reason"], "unhang_ended");
-    assert_eq!(files(&scene, &task), [PathBuf::new(); 0]);
+    assert!(files(&scene, &task).is_empty(), "{:?}", files(&scene, &task));
     clear_away(&scene);
     scene.sandbox.assert_nothing_left();
 }
