@@ -85,7 +85,7 @@ const MEASURES: [Measure<LoadRound>; 8] = [
         of: |round| Some(bytes(round.memory)),
         over_rounds: highest,
         beside: Baseline::Nothing,
-        bar: Some((MeasuredSubject::Value, BarLimit::AtMost(12.0 * 1_048_576.0))),
+        bar: Some((MeasuredSubject::Value, BarLimit::AtMost(14.0 * 1_048_576.0))),
     },
     Measure {
         key: "processor_us_per_call",
