@@ -33,6 +33,7 @@ use rustix::{
 
 use crate::table::ProcessEntry;
 
+pub(crate) use code::CodeMappings;
 pub use code::give_back_code;
 
 /// A send to a closed socket is an error, not a signal.

@@ -9,11 +9,7 @@
 //! - A stop signal ends no watcher: it is meant for the copy, which knows what is to be done.
 //! - Without a subreaper nothing is divided, because the original would inherit nothing (Linux only).
 
-use std::{
-    ffi::CStr,
-    io,
-    sync::{Arc, atomic::AtomicBool},
-};
+use std::{ffi::CStr, io};
 
 use rustix::{
     io::Errno,
@@ -56,10 +52,8 @@ pub fn divide(name: &CStr) -> io::Result<ForkSide> {
         return Ok(ForkSide::Copy);
     };
     let copy = Process::adopt(copy);
-    for signal in [Signal::TERM, Signal::INT, Signal::HUP] {
-        // If the system refuses this, the watcher ends with such a signal, and the copy goes on unwatched.
-        let _ = signal_hook::flag::register(signal.as_raw(), Arc::new(AtomicBool::new(false)));
-    }
+    // The watcher executes no other program, which would inherit that.
+    [Signal::TERM, Signal::INT, Signal::HUP].into_iter().for_each(system::ignore_signal);
     // This process is a subreaper already, so the call cannot be refused.
     let _ = adopt_orphans();
     Ok(ForkSide::Watcher(WatchedCopy(copy)))

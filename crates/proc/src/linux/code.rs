@@ -15,15 +15,30 @@ use std::ops::Range;
 use rustix::mm::{Advice, madvise};
 
 /// Lets go of the code that is mapped so far. The call costs some microseconds now, and as many for each block that is executed again.
-#[expect(unsafe_code, reason = "memory that is given back has no safe interface")]
 pub fn give_back_code() {
-    let Ok(maps) = std::fs::read_to_string("/proc/self/maps") else { return };
-    for range in maps.lines().filter_map(code) {
-        let start = std::ptr::with_exposed_provenance_mut(range.start);
-        // SAFETY: the range is code of a file, or the beginning of one, mapped for reading alone. Its pages are those of the file and are
-        // read again from there when they are needed; nobody can have written into them.
-        // If the kernel refuses, the memory stays as it was.
-        let _stays = unsafe { madvise(start, range.len(), Advice::LinuxDontNeed) };
+    CodeMappings::read().give_back();
+}
+
+/// The mappings of code in this process and in every copy of it, which maps nothing further before it gives them back.
+pub(crate) struct CodeMappings(Vec<Range<usize>>);
+
+impl CodeMappings {
+    /// Reads the mappings. That needs code of its own, so a process that is to stay small has it done before it is copied.
+    pub(crate) fn read() -> Self {
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
+        Self(maps.lines().filter_map(code).collect())
+    }
+
+    /// Lets go of what is mapped so far. See [`give_back_code`].
+    #[expect(unsafe_code, reason = "memory that is given back has no safe interface")]
+    pub(crate) fn give_back(&self) {
+        for range in &self.0 {
+            let start = std::ptr::with_exposed_provenance_mut(range.start);
+            // SAFETY: the range is code of a file, or the beginning of one, mapped for reading alone. Its pages are those of the file and
+            // are read again from there when they are needed; nobody can have written into them. Nothing is unmapped meanwhile.
+            // If the kernel refuses, the memory stays as it was.
+            let _stays = unsafe { madvise(start, range.len(), Advice::LinuxDontNeed) };
+        }
     }
 }
 
