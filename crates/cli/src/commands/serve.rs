@@ -116,14 +116,17 @@ pub(crate) fn run(serve: &Serve, verbose: bool) -> ExitCode {
         runtime.shutdown_background();
         code
     });
+    exit_code(outcome, &diagnostics)
+}
+
+/// Returns the exit code for this outcome, and prints the reason if nothing was served.
+pub(super) fn exit_code(outcome: Result<u8, ServeFailure>, diagnostics: &Diagnostics) -> ExitCode {
     diagnostics.finish();
-    match outcome {
-        Ok(code) => ExitCode::from(code),
-        Err(ServeFailure { why, code }) => {
-            output::error(&why, None);
-            ExitCode::from(code)
-        }
-    }
+    let code = outcome.unwrap_or_else(|ServeFailure { why, code }| {
+        output::error(&why, None);
+        code
+    });
+    ExitCode::from(code)
 }
 
 /// The reason why nothing is served, and its exit code.

@@ -190,7 +190,7 @@ fn an_instance_that_cannot_be_started_costs_nobody_an_error() {
     finish(client, &sandbox);
 }
 
-/// What an instance was told, by way of a call that goes to this one.
+/// Returns what the instance that gets this call has heard of its client.
 fn seen(client: &mut Client) -> Value {
     serde_json::from_str(&client.tool_text("srv__seen", json!({}))).expect("JSON")
 }
@@ -232,7 +232,7 @@ fn subscriptions_the_log_level_and_roots_reach_every_instance_and_a_change_is_to
         knows && told["subscribed"] == json!([URI])
     });
     assert_ne!(told["pid"], first);
-    // What changes from now on.
+    // Changes after the start of the second instance reach it too.
     client.ask("logging/setLevel", json!({ "level": "debug" }));
     client.notify("notifications/roots/list_changed", json!({}));
     give_roots(&mut client, "file:///two");

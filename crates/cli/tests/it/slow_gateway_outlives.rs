@@ -3,14 +3,14 @@
 
 use std::{fs, os::unix::process::CommandExt, time::Duration};
 
-use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::{
     callers::{Calls, Session, StdioCaller, handed_over, slow_server},
-    harness::{Client, PATIENCE, Sandbox, Web, is_alive, run_to_end, signal, wait_until},
+    harness::{Client, PATIENCE, Sandbox, Web, is_alive, signal, wait_until},
     processes::{children, lifeline},
-    slow_outlives::{HOLDER, LARGE, Scene, recorded, until_go},
+    slow_outlives::{HOLDER, Scene, kill_group, recorded, until_go},
 };
 
 /// Writes the configuration of a gateway with a recorder in front of the server.
@@ -62,18 +62,7 @@ impl HttpScene {
 /// Ends the gateway of a job in one way, and demands the whole answer.
 #[track_caller]
 fn outlives(code: i32, end: impl FnOnce(&mut Client)) {
-    let mut scene = Scene::window();
-    let job = scene.job(until_go("one", 200_000));
-    assert_eq!(scene.named(HOLDER), [0; 0], "nothing of it runs while the gateway lives");
-    end(&mut scene.client);
-    assert_eq!(scene.client.exit_code_within(Duration::from_secs(10)), code, "{}", scene.client.stderr());
-    scene.holder();
-    assert_eq!(scene.shown(&job)["status"], "running");
-    assert!(is_alive(scene.lifeline));
-    scene.go();
-    scene.completed(&job, "one", 200_000);
-    let log = run_to_end(scene.sandbox.shell(&format!("unhang job logs {}", job.as_str().expect("an id")))).1;
-    assert!(log.contains("\"progress\":1.0") && log.contains("info zoo: part 7 of 10"), "{log}");
+    Scene::window().survives(code, end);
 }
 
 #[test]
@@ -93,28 +82,12 @@ fn a_job_outlives_a_client_that_closes_the_stdin_of_its_gateway() {
 
 #[test]
 fn a_job_outlives_a_gateway_whose_group_is_killed() {
-    outlives(128 + 9, |gateway| {
-        let group = Pid::from_raw(gateway.pid()).expect("a group");
-        kill_process_group(group, Signal::KILL).expect("it lives");
-    });
+    outlives(128 + 9, kill_group);
 }
 
 #[test]
 fn an_answer_that_is_half_in_the_pipe_when_the_gateway_is_killed_arrives_whole() {
-    // The gateway reads nothing, or has read a part.
-    for is_stopped in [true, false] {
-        let mut scene = Scene::window();
-        let job = scene.job(until_go("large", LARGE));
-        let written = || fs::metadata(scene.sandbox.path().join("said")).expect("a file").len();
-        let before = written();
-        if is_stopped {
-            scene.client.signal(Signal::STOP);
-        }
-        scene.go();
-        wait_until("a part is in the pipe", PATIENCE, || written() > before + (32 << 10));
-        scene.kill_guard();
-        scene.completed(&job, "large", LARGE);
-    }
+    [true, false].into_iter().for_each(|is_stopped| Scene::window().answer_arrives_whole(is_stopped));
 }
 
 /// The task exists before the server has got the call, so the keeper of the job follows.

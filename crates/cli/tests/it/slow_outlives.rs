@@ -165,6 +165,40 @@ impl Scene {
         self.sandbox.assert_nothing_left();
     }
 
+    /// Ends the owner of a job in one way, and demands the whole answer.
+    #[track_caller]
+    pub(crate) fn survives(&mut self, code: i32, end: impl FnOnce(&mut Client)) {
+        let job = self.job(until_go("one", 200_000));
+        assert_eq!(self.named(HOLDER), [0; 0], "nothing of it runs while the owner lives");
+        end(&mut self.client);
+        assert_eq!(self.client.exit_code_within(Duration::from_secs(10)), code, "{}", self.client.stderr());
+        self.holder();
+        assert_eq!(self.shown(&job)["status"], "running");
+        assert!(is_alive(self.lifeline));
+        self.go();
+        self.completed(&job, "one", 200_000);
+        let log =
+            run_to_end(self.sandbox.shell(&format!("unhang job logs {}", job.as_str().expect("an id")))).1;
+        assert!(log.contains("\"progress\":1.0") && log.contains("info zoo: part 7 of 10"), "{log}");
+    }
+
+    /// Kills the owner while a large answer is half in the pipe, and demands that it arrives whole. The owner reads nothing, or has read a
+    /// part.
+    #[track_caller]
+    pub(crate) fn answer_arrives_whole(&mut self, is_stopped: bool) {
+        let job = self.job(until_go("large", LARGE));
+        let written = || fs::metadata(self.sandbox.path().join("said")).expect("a file").len();
+        let before = written();
+        if is_stopped {
+            self.client.signal(Signal::STOP);
+        }
+        self.go();
+        // The recorder writes down a piece of 64 KiB before it passes it on.
+        wait_until("a part is in the pipe", PATIENCE, || written() > before + (32 << 10));
+        self.kill_guard();
+        self.completed(&job, "large", LARGE);
+    }
+
     /// Demands that the job has the whole answer, seen by a command and by the next session, that the tool ran once, and that nothing is
     /// left.
     #[track_caller]
@@ -189,25 +223,16 @@ impl Scene {
     }
 }
 
+/// Kills the process group of a guard or gateway.
+pub(crate) fn kill_group(owner: &mut Client) {
+    let group = Pid::from_raw(owner.pid()).expect("a group");
+    kill_process_group(group, Signal::KILL).expect("it lives");
+}
+
 /// Ends the guard of a job in one way, and demands the whole answer.
 #[track_caller]
 fn outlives(code: i32, end: impl FnOnce(&mut Client)) {
-    let mut scene = Scene::new();
-    survives(&mut scene, code, end);
-}
-
-#[track_caller]
-fn survives(scene: &mut Scene, code: i32, end: impl FnOnce(&mut Client)) {
-    let job = scene.job(until_go("one", 200_000));
-    end(&mut scene.client);
-    assert_eq!(scene.client.exit_code_within(Duration::from_secs(10)), code, "{}", scene.client.stderr());
-    scene.holder();
-    assert_eq!(scene.shown(&job)["status"], "running");
-    assert!(is_alive(scene.lifeline));
-    scene.go();
-    scene.completed(&job, "one", 200_000);
-    let log = run_to_end(scene.sandbox.shell(&format!("unhang job logs {}", job.as_str().expect("an id")))).1;
-    assert!(log.contains("\"progress\":1.0") && log.contains("info zoo: part 7 of 10"), "{log}");
+    Scene::new().survives(code, end);
 }
 
 #[test]
@@ -232,10 +257,7 @@ fn a_job_outlives_a_client_that_closes_the_stdin_of_its_guard() {
 
 #[test]
 fn a_job_outlives_a_guard_whose_group_is_killed() {
-    outlives(128 + 9, |guard| {
-        let group = Pid::from_raw(guard.pid()).expect("a group");
-        kill_process_group(group, Signal::KILL).expect("it lives");
-    });
+    outlives(128 + 9, kill_group);
 }
 
 #[test]
@@ -247,7 +269,7 @@ fn a_job_outlives_a_client_that_reads_no_more() {
     let client = Client::start_on(command, input, output, theirs.try_clone().expect("a copy"));
     let client = client.reading(reader.try_clone().expect("a copy"));
     let mut scene = Scene::of(sandbox, client);
-    survives(&mut scene, 0, |_| reader.shutdown(Shutdown::Both).expect("it is open"));
+    scene.survives(0, |_| reader.shutdown(Shutdown::Both).expect("it is open"));
 }
 
 /// All processes below this one by their parents, each behind its own.
@@ -288,21 +310,7 @@ fn a_job_outlives_the_watcher_of_its_lifeline() {
 
 #[test]
 fn an_answer_that_is_half_in_the_pipe_when_the_guard_is_killed_arrives_whole() {
-    // The guard reads nothing, or has read a part.
-    for is_stopped in [true, false] {
-        let mut scene = Scene::new();
-        let job = scene.job(until_go("large", LARGE));
-        let written = || fs::metadata(scene.sandbox.path().join("said")).expect("a file").len();
-        let before = written();
-        if is_stopped {
-            scene.client.signal(Signal::STOP);
-        }
-        scene.go();
-        // The recorder writes down a piece of 64 KiB before it passes it on.
-        wait_until("a part is in the pipe", PATIENCE, || written() > before + (32 << 10));
-        scene.kill_guard();
-        scene.completed(&job, "large", LARGE);
-    }
+    [true, false].into_iter().for_each(|is_stopped| Scene::new().answer_arrives_whole(is_stopped));
 }
 
 #[test]
@@ -441,7 +449,7 @@ fn a_job_of_a_server_that_was_restarted_outlives_its_guard() {
     });
     scene.lifeline = lifeline(&scene.client);
     // The recorder of the new process writes into new files.
-    survives(&mut scene, 128 + 9, |guard| guard.signal(Signal::KILL));
+    scene.survives(128 + 9, |guard| guard.signal(Signal::KILL));
 }
 
 #[test]

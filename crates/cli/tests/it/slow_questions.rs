@@ -82,7 +82,7 @@ fn modern_task_that_asks(server: &[&str], method: &str) -> (Scene, Value) {
     (Scene { lifeline: lifeline(&client), client, sandbox }, task)
 }
 
-/// What a client can do that can be asked.
+/// The capabilities of a client that answers questions.
 fn able() -> Value {
     json!({ "elicitation": {}, "sampling": {}, "extensions": { EXTENSION: {} } })
 }

@@ -30,9 +30,9 @@ fn begun(client: &mut impl Calls, tool: &str, seconds: f64) -> Value {
     handed_over(&client.result(tool, json!({ "seconds": seconds, "label": "x" })))
 }
 
-/// What anybody is told of a job who comes by.
+/// Returns what `unhang job show` prints about a job.
 #[track_caller]
-fn shown(sandbox: &Sandbox, job: &Value) -> Value {
+pub(crate) fn shown(sandbox: &Sandbox, job: &Value) -> Value {
     let mut command = sandbox.unhang();
     command.args(["job", "show", job.as_str().expect("an id"), "--output", "json"]);
     let (code, stdout, stderr) = run_to_end(command);
@@ -40,13 +40,13 @@ fn shown(sandbox: &Sandbox, job: &Value) -> Value {
     serde_json::from_str(&stdout).expect("JSON")
 }
 
-fn kill(process: &mut Client) {
+pub(crate) fn kill(process: &mut Client) {
     process.signal(Signal::KILL);
     assert_eq!(process.exit_code(), 128 + 9);
 }
 
-/// Ends it in order.
-fn terminate(process: &mut Client) {
+/// Ends a process by SIGTERM.
+pub(crate) fn terminate(process: &mut Client) {
     process.signal(Signal::TERM);
     assert_eq!(process.exit_code(), 143, "{}", process.stderr());
 }
@@ -93,7 +93,7 @@ fn a_task_of_a_server_is_taken_up_when_unhang_was_killed() {
     let mut session = Session::begin(&web.with_token(ONE), "one");
     let job = begun(&mut session, "far__batch_compute", 8.0);
     kill(&mut process);
-    // Whoever does not have the server leaves it alone.
+    // A process without the server does not change the job.
     assert_eq!(shown(&sandbox, &job)["status"], "running");
     let (process, web) = Web::start(&sandbox);
     let mut session = Session::begin(&web.with_token(ONE), "one");

@@ -3,14 +3,14 @@
 
 use std::{fs, os::unix::fs::PermissionsExt};
 
-use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::{
     callers::{Calls, Session, handed_over},
     gateway::{finish, window},
     gateway_http,
-    harness::{Client, PATIENCE, Remote, Sandbox, Web, run_to_end, wait_until},
+    harness::{PATIENCE, Remote, Sandbox, Web, run_to_end, wait_until},
+    slow_restarts::{kill, shown, terminate},
 };
 
 /// The session in which the first unhang has called: it is the first of its server.
@@ -39,12 +39,6 @@ fn said(sandbox: &Sandbox, arguments: &[&str]) -> String {
     stdout
 }
 
-/// What anybody is told of a job who comes by.
-#[track_caller]
-fn shown(sandbox: &Sandbox, job: &Value) -> Value {
-    serde_json::from_str(&said(sandbox, &["show", job.as_str().expect("an id")])).expect("JSON")
-}
-
 /// The ticket of a job, once it names an event after the first.
 #[track_caller]
 fn until_noted(sandbox: &Sandbox, job: &Value) -> Value {
@@ -63,17 +57,6 @@ fn until_noted(sandbox: &Sandbox, job: &Value) -> Value {
         stream["last_event"].as_str().is_some_and(|event| !event.ends_with("/0"))
     });
     stream
-}
-
-fn kill(process: &mut Client) {
-    process.signal(Signal::KILL);
-    assert_eq!(process.exit_code(), 128 + 9);
-}
-
-/// Ends it in order.
-fn terminate(process: &mut Client) {
-    process.signal(Signal::TERM);
-    assert_eq!(process.exit_code(), 143, "{}", process.stderr());
 }
 
 fn calls(remote: &Remote) -> usize {
@@ -221,7 +204,7 @@ fn a_stream_without_ids_and_one_of_2026_are_lost_with_unhang() {
             let (mut process, web) = Web::start(&sandbox);
             let job = begun(&mut Session::begin(&web, "one"), 600, 0);
             end(&mut process);
-            // Nobody has to wait for the server to know that.
+            // unhang settles the job without asking the server.
             lost(&shown(&sandbox, &job), &["before the", "answer", words]);
         }
         assert_eq!((calls(&remote), remote.count(is_resumption)), (2, 0));

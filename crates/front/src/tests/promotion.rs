@@ -74,6 +74,14 @@ fn promote(front: &mut TestSession) -> CallKey {
     }
 }
 
+/// The call that is to become a job once the time is over that clients without a known clock get.
+#[track_caller]
+fn promote_after_45_seconds(front: &mut TestSession) -> CallKey {
+    front.actions();
+    front.wait(seconds(45));
+    promote(front)
+}
+
 pub(super) const CALL: &str = r#"{"name":"srv__now","arguments":{}}"#;
 pub(super) const TASK: &str = r#"{"name":"srv__now","arguments":{},"task":{"ttl":1000}}"#;
 /// A client of 2026-07-28, which says with each request what it can do.
@@ -110,9 +118,7 @@ fn a_call_becomes_a_job_before_its_client_gives_it_up_and_its_server_hears_nothi
 fn an_answer_that_comes_while_a_job_is_made_is_the_answer() {
     let mut front = with_jobs();
     ask(&mut front, 1, "tools/call", CALL);
-    front.actions();
-    front.wait(seconds(45));
-    let key = promote(&mut front);
+    let key = promote_after_45_seconds(&mut front);
     front.mcp_session.answered(
         front.now,
         key,
@@ -129,9 +135,7 @@ fn an_answer_that_comes_while_a_job_is_made_is_the_answer() {
 fn a_call_of_which_no_job_can_be_made_stays_a_call_until_its_limit() {
     let mut front = with_jobs();
     ask(&mut front, 1, "tools/call", CALL);
-    front.actions();
-    front.wait(seconds(45));
-    let key = promote(&mut front);
+    let key = promote_after_45_seconds(&mut front);
     front.wait(seconds(14));
     assert!(front.received().is_empty());
     front.wait(seconds(2));
@@ -174,9 +178,7 @@ fn a_question_that_comes_while_a_job_is_made_of_its_call_is_about_the_call() {
         );
         let params = params.replace(r#"{"extensions""#, r#"{"roots":{},"extensions""#);
         ask(&mut front, 1, "tools/call", &params);
-        front.actions();
-        front.wait(seconds(45));
-        let key = promote(&mut front);
+        let key = promote_after_45_seconds(&mut front);
         assert!(!front.mcp_session.is_asked(key), "{params}");
         front.mcp_session.asked(
             front.now,
@@ -239,9 +241,7 @@ fn who_can_cope_with_tasks_gets_one_when_a_call_takes_too_long() {
     let mut front = with_jobs();
     let params = modern(r#""name":"srv__now","arguments":{}"#);
     ask(&mut front, 1, "tools/call", &params);
-    front.actions();
-    front.wait(seconds(45));
-    let key = promote(&mut front);
+    let key = promote_after_45_seconds(&mut front);
     front.mcp_session.promoted(front.now, key, &job_report(), &mut front.effects);
     let result = front.received().remove(0)["result"].clone();
     assert_eq!((&result["resultType"], &result["taskId"]), (&json!("task"), &json!(ID)));
@@ -592,9 +592,7 @@ fn the_clients_that_follow_a_task_can_be_asked_what_its_own_client_could() {
         let mut front = with_jobs();
         front.declare_capabilities(r#"{"roots":{}}"#);
         ask(&mut front, 1, "tools/call", &params);
-        front.actions();
-        front.wait(seconds(45));
-        let key = promote(&mut front);
+        let key = promote_after_45_seconds(&mut front);
         let who = front.mcp_session.promoted(front.now, key, &job_report(), &mut front.effects);
         assert_eq!(who, Some(expect), "{params}");
     }

@@ -111,14 +111,31 @@ pub struct HttpServer {
 
 /// Talks with the server until it is told to end.
 pub(crate) async fn live(server: HttpServer, config: UpstreamConfig, mailbox: Mailbox) {
+    let is_leader = server.address.socket.is_some();
+    let begin = |session: &mut UpstreamSession| {
+        if is_leader {
+            session.asks_for_windows();
+        }
+    };
+    if let Some((mut actor, said)) = connected(&server, (config, mailbox), begin) {
+        actor.begin();
+        run(actor, said).await;
+    }
+}
+
+/// Makes the actor of a server, whose session `begin` prepares. Ends the session with the reason and returns `None` if the address or the
+/// headers of the server cannot be used.
+fn connected(
+    server: &HttpServer,
+    (config, mailbox): (UpstreamConfig, Mailbox),
+    begin: impl FnOnce(&mut UpstreamSession),
+) -> Option<(HttpActor, mpsc::Receiver<(ExchangeKind, ExchangeEvent)>)> {
     let connection =
         Connection::new(&server.address, server.authorization.clone(), config.limits.max_message);
     let mut upstream_session = UpstreamSession::new(config, mailbox, unhang_proc::drain::Tail::new(0));
     upstream_session.is_remote = true;
     upstream_session.bound_replies(WORDS_WAITING);
-    if server.address.socket.is_some() {
-        upstream_session.asks_for_windows();
-    }
+    begin(&mut upstream_session);
     let connection = match connection {
         Ok(connection) => connection,
         Err(error) => {
@@ -126,13 +143,12 @@ pub(crate) async fn live(server: HttpServer, config: UpstreamConfig, mailbox: Ma
             let failure =
                 upstream_session.failure(FaultKind::StartFailed, happened, "fix its url or its headers");
             upstream_session.end(failure);
-            return upstream_session.gone();
+            upstream_session.gone();
+            return None;
         }
     };
     let (speaker, said) = mpsc::channel(SAID);
-    let mut actor = HttpActor::new(&server, connection, upstream_session, speaker);
-    actor.begin();
-    run(actor, said).await;
+    Some((HttpActor::new(server, connection, upstream_session, speaker), said))
 }
 
 /// Talks with the server until the session ends.

@@ -4,15 +4,12 @@
 
 use std::sync::{Arc, atomic::AtomicBool};
 
-use tokio::{sync::mpsc, time::Instant};
-use unhang_core::{fault::FaultKind, revision::Revision};
-use unhang_net::http::{Bytes, Connection};
+use tokio::time::Instant;
+use unhang_core::revision::Revision;
+use unhang_net::http::Bytes;
 use unhang_wire::Id;
 
-use super::{
-    BrokenStream, Exchange, HttpActor, HttpServer, LEAST_RETRY, RETRY, SAID, WORDS_WAITING,
-    exchange::ResumePoint, run,
-};
+use super::{BrokenStream, Exchange, HttpServer, LEAST_RETRY, RETRY, connected, exchange::ResumePoint, run};
 use crate::{
     Mailbox,
     call_stream::{CallStream, Resumability, StreamPoint},
@@ -105,25 +102,9 @@ pub(crate) async fn resume(
     mailbox: Mailbox,
 ) {
     let StreamResumption { point, info, request, origin, stream, deletes_session } = resumption;
-    let connection =
-        Connection::new(&server.address, server.authorization.clone(), config.limits.max_message);
-    let mut upstream_session = UpstreamSession::new(config, mailbox, unhang_proc::drain::Tail::new(0));
-    upstream_session.is_remote = true;
-    upstream_session.bound_replies(WORDS_WAITING);
     let (id, revision) = (request.id.clone(), info.revision);
-    upstream_session.resume(info, [(request, origin)]);
-    let connection = match connection {
-        Ok(connection) => connection,
-        Err(error) => {
-            let happened = format!("`{}` could not be reached: {error}", upstream_session.name);
-            let failure =
-                upstream_session.failure(FaultKind::StartFailed, happened, "fix its url or its headers");
-            upstream_session.end(failure);
-            return upstream_session.gone();
-        }
-    };
-    let (speaker, said) = mpsc::channel(SAID);
-    let mut actor = HttpActor::new(&server, connection, upstream_session, speaker);
+    let begin = |session: &mut UpstreamSession| session.resume(info, [(request, origin)]);
+    let Some((mut actor, said)) = connected(&server, (config, mailbox), begin) else { return };
     actor.session.clone_from(&point.session);
     actor.deletes_session = deletes_session;
     let retry = point.retry_ms.map_or(RETRY, std::time::Duration::from_millis).max(LEAST_RETRY);

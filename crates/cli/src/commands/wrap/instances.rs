@@ -19,12 +19,11 @@ use unhang::{
     sharing::{Sharing, SharingSpec},
     tools::{CurrentTable, JobTools, ModeOverrides, Table, Toolbox},
 };
-use unhang_terminal::output;
 
 use crate::{
     commands::{
         engine::options,
-        serve::{ServeFailure, end, reap},
+        serve::{ServeFailure, end, exit_code, reap},
     },
     diagnostics::Diagnostics,
     job_environment::inherited,
@@ -51,14 +50,7 @@ pub(super) fn run(server: SharedServer, diagnostics: &Diagnostics) -> ExitCode {
         runtime.shutdown_background();
         code.map_err(|error| ServeFailure::of_streams(&error))
     });
-    diagnostics.finish();
-    match outcome {
-        Ok(code) => ExitCode::from(code),
-        Err(ServeFailure { why, code }) => {
-            output::error(&why, None);
-            ExitCode::from(code)
-        }
-    }
+    exit_code(outcome, diagnostics)
 }
 
 /// Opens the engine for slow calls, and makes the table of the tools about jobs.
