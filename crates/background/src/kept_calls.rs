@@ -22,7 +22,7 @@ use unhang_upstream::{
 
 use super::{Promoted, PromotedCalls, RunningCall};
 
-/// What keeps a call that is followed.
+/// The kept request of a call, and the news of the requests that its server was sent.
 #[derive(Default)]
 pub(super) struct CallKeeping {
     kept: Option<KeptRequest>,

@@ -35,7 +35,8 @@ use super::{
     tickets::{AnswerWay, stream_of, ticket_for},
 };
 
-/// The least time between two writes of one ticket. Each is a transaction; what is read again after a kill is noted twice at most.
+/// The least time between two writes of one ticket, because each write is a transaction. After a kill, the next process reads the messages
+/// since the last write again, so the log of the job can have them twice.
 const NOTE_PAUSE: Duration = Duration::from_secs(1);
 
 /// Makes the ticket of a call with this outlook; `None` if no other process can have the answer.

@@ -12,7 +12,7 @@ use crate::{
     limits::Limits,
 };
 
-/// What is said of a server that answers nothing while it works on a call.
+/// The hint about a server that answers nothing while it works on a call.
 pub const WORKS_ON_ONE_CALL: &str =
     "works on one call at a time; `instances = 2` would answer others meanwhile";
 

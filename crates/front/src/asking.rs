@@ -194,7 +194,7 @@ pub(super) async fn answered(
             order = ordered(&mut promote), if adopting.is_none() => {
                 if let (Some(order), Some(promote), Some(about)) = (order, &promote, &about) {
                     let source = &running_call.source;
-                    // What was sent to a server can be kept. A call that goes on as a task has its ticket.
+                    // A lifeline can keep a request only after a server process has got it.
                     let sent = source.sent().and_then(|sent| sent.borrow().clone());
                     adopting = Some(adopt(promote, about, order, (source.news().cloned(), sent)));
                 }

@@ -158,7 +158,7 @@ pub enum SessionAction {
     Promote {
         /// The call.
         key: CallKey,
-        /// What its job needs to know of it.
+        /// The facts about the call that its job needs.
         order: PromotionOrder,
     },
     /// Look a task up, then report with [`McpSession::task_told`](super::mcp_session::McpSession::task_told).

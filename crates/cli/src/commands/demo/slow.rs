@@ -119,8 +119,8 @@ fn is_whole(content: &Value) -> bool {
     })
 }
 
-/// The command of a gateway whose client, `tee`, can be killed. Both have a host: what is below the demonstration's lifeline ends with the
-/// lifeline's server, and the job has to outlive them.
+/// The command of a gateway whose client, `tee`, can be killed. A host of the zoo starts both, because the demonstration's own lifeline would
+/// end them together with the job.
 const WITH_CLIENT: [&str; 11] = [
     "zoo",
     "hosts",
