@@ -66,6 +66,20 @@ pub struct GuardSpec {
     pub call_holder: Option<HolderCommand>,
 }
 
+/// Whether code was removed from memory at these moments of a session.
+#[derive(Debug, Default)]
+struct CodeRemovals {
+    after_start: bool,
+    before_large_messages: bool,
+}
+
+/// Removes from memory the code that is mapped so far, unless that was done at this moment of the session.
+fn once(is_done: &mut bool) {
+    if !std::mem::replace(is_done, true) {
+        give_back_code();
+    }
+}
+
 /// Guards one server until the client or a [`Stop`] ends it. Returns the exit code (design 4). A second `Stop` ends it at once.
 ///
 /// # Errors
@@ -129,8 +143,8 @@ struct GuardLoop {
     server_lines: Lines,
     /// When to look at memory that long lines needed.
     release_at: Option<Instant>,
-    /// Whether code that only the start needed has been removed from memory.
-    is_settled: bool,
+    /// How often code that only the start needed has been removed from memory.
+    settled: CodeRemovals,
     server: ServerSpec,
     name: String,
     limits: Limits,
@@ -162,7 +176,7 @@ impl GuardLoop {
             from_client: FromClient::new(spec.client_input, limits.max_message)?,
             server_lines: Lines::new(limits.max_message),
             release_at: None,
-            is_settled: false,
+            settled: CodeRemovals::default(),
             server: spec.server,
             name: spec.name,
             limits,
@@ -235,9 +249,7 @@ impl GuardLoop {
         if self.from_client.lines.is_large() || self.server_lines.is_large() {
             self.release_at.get_or_insert_with(|| Instant::now() + LARGE_BUFFER_KEPT);
             // From here on memory goes to messages. By now everything that a session begins with has been done once.
-            if !std::mem::replace(&mut self.is_settled, true) {
-                give_back_code();
-            }
+            once(&mut self.settled.before_large_messages);
         }
         let wrap_session = self.wrap_session.next_tick().map(|tick| self.origin + tick);
         let ask = self.effects.process.as_ref().and_then(|process| process.ask_at);
@@ -355,6 +367,8 @@ impl GuardLoop {
                 }
                 self.effects.memory = None;
                 self.note_processed();
+                // The server runs, and what comes needs none of the code that starts one.
+                once(&mut self.settled.after_start);
                 true
             }
             Err(error) if is_passing(&error) => false,

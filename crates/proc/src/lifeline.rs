@@ -49,7 +49,7 @@ use crate::{
     server::{LifelineReport, command},
     spawn::{Exit, Launch, Stream},
     surroundings::LIFELINE_NAME,
-    system,
+    system::{self, CodeMappings},
     tree::{ProcessTree, SWEEP_LIMIT, StopSignals, SweptTree, Tier, never_wait, now},
 };
 
@@ -145,13 +145,15 @@ impl Lifeline {
     fn start(plan: &LifelinePlan) -> io::Result<Option<Self>> {
         let link = adopt(plan.link)?;
         let foreign_descriptors = ForeignDescriptors::find(&[link.as_fd()]);
+        // The mappings are read before the process is copied: each piece of code that a copy runs by itself stays in its memory.
+        let code = CodeMappings::read();
         let detached = match detach()? {
             Part::Lifeline(detached) => detached,
             Part::Launcher => return Ok(None),
             Part::Watcher(watcher) => {
                 drop(link);
                 foreign_descriptors.close();
-                watcher.watch()?;
+                watcher.watch(&code)?;
                 return Ok(None);
             }
         };
@@ -171,6 +173,8 @@ impl Lifeline {
                 return Ok(None);
             }
         };
+        // Nothing that comes needs the code that starts a server.
+        code.give_back();
         // This comes before the report: an owner that hears it may count on the ends of the pipes.
         leave_streams()?;
         foreign_descriptors.close();

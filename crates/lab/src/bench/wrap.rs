@@ -85,7 +85,7 @@ const MEASURES: [Measure<LoadRound>; 8] = [
         of: |round| Some(bytes(round.memory)),
         over_rounds: highest,
         beside: Baseline::Nothing,
-        bar: Some((MeasuredSubject::Value, BarLimit::AtMost(14.0 * 1_048_576.0))),
+        bar: Some((MeasuredSubject::Value, BarLimit::AtMost(12.0 * 1_048_576.0))),
     },
     Measure {
         key: "processor_us_per_call",
@@ -261,6 +261,6 @@ mod tests {
         let bars = judge(&MEASURES, &compare(&MEASURES, &[round(20)], &[round(1)], &[round(10)]));
         assert_eq!(bars[0].to_string(), "round trip, p50: 2.00 x floor, the bar is ≤ 1.30 x floor");
         assert_eq!(bars[3].to_string(), "start: +95.0 ms, the bar is ≤ +15.0 ms");
-        assert_eq!(bars[4].to_string(), "memory added: 20.0 MiB, the bar is ≤ 14.0 MiB");
+        assert_eq!(bars[4].to_string(), "memory added: 20.0 MiB, the bar is ≤ 12.0 MiB");
     }
 }

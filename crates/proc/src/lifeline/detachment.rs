@@ -41,7 +41,6 @@ pub(super) enum Part {
 /// The process above a lifeline.
 pub(super) struct Watcher {
     copy: WatchedCopy,
-    code: CodeMappings,
     /// It closes when this process has nothing in common with the lifeline any more.
     in_common: UnixStream,
 }
@@ -53,8 +52,7 @@ pub(super) fn detach() -> io::Result<Part> {
         return Ok(Part::Lifeline(None));
     }
     let (left, in_common) = UnixStream::pair()?;
-    // What the watcher needs is prepared before it is copied: each piece of code that it runs by itself stays in its memory.
-    let (code, name) = (CodeMappings::read(), CString::new(WATCHER_NAME).unwrap_or_default());
+    let name = CString::new(WATCHER_NAME).unwrap_or_default();
     match system::fork() {
         Ok(None) => {}
         Ok(Some(_)) => return Ok(Part::Launcher),
@@ -63,7 +61,7 @@ pub(super) fn detach() -> io::Result<Part> {
     // A process that was just forked leads no group, and only the leader of a group could be refused.
     let _ = setsid();
     let is_watched = match divide(&name) {
-        Ok(ForkSide::Watcher(copy)) => return Ok(Part::Watcher(Watcher { copy, code, in_common })),
+        Ok(ForkSide::Watcher(copy)) => return Ok(Part::Watcher(Watcher { copy, in_common })),
         Ok(ForkSide::Copy) => true,
         Err(_) => false,
     };
@@ -86,11 +84,11 @@ impl Commons {
 
 impl Watcher {
     /// Waits for the end of the lifeline, and ends what it has left if it was killed. The caller has closed the link and what it inherited.
-    pub(super) fn watch(self) -> io::Result<()> {
+    pub(super) fn watch(self, code: &CodeMappings) -> io::Result<()> {
         leave_streams()?;
         leave_folder();
         drop(self.in_common);
-        self.code.give_back();
+        code.give_back();
         // A lifeline that ends by itself has swept, or has said what it could not end.
         if matches!(self.copy.wait(), Exit::Signal(_) | Exit::Unknown) {
             let _told_by_the_owner = end_orphans();
