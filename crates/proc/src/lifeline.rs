@@ -49,7 +49,7 @@ use crate::{
     server::{LifelineReport, command},
     spawn::{Exit, Launch, Stream},
     surroundings::LIFELINE_NAME,
-    system::{self, CodeMappings},
+    system,
     tree::{ProcessTree, SWEEP_LIMIT, StopSignals, SweptTree, Tier, never_wait, now},
 };
 
@@ -146,7 +146,7 @@ impl Lifeline {
         let link = adopt(plan.link)?;
         let foreign_descriptors = ForeignDescriptors::find(&[link.as_fd()]);
         // The mappings are read before the process is copied: each piece of code that a copy runs by itself stays in its memory.
-        let code = CodeMappings::read();
+        let code = system::code_mappings();
         let detached = match detach()? {
             Part::Lifeline(detached) => detached,
             Part::Launcher => return Ok(None),
@@ -174,7 +174,7 @@ impl Lifeline {
             }
         };
         // Nothing that comes needs the code that starts a server.
-        code.give_back();
+        system::give_back_mappings(&code);
         // This comes before the report: an owner that hears it may count on the ends of the pipes.
         leave_streams()?;
         foreign_descriptors.close();

@@ -33,8 +33,8 @@ use rustix::{
 
 use crate::table::ProcessEntry;
 
-pub(crate) use code::CodeMappings;
 pub use code::give_back_code;
+pub(crate) use code::{code_mappings, give_back_mappings};
 
 /// A send to a closed socket is an error, not a signal.
 pub(crate) const NO_SIGNAL: SendFlags = SendFlags::NOSIGNAL;

@@ -10,6 +10,7 @@ pub(crate) mod control_group;
 use std::{
     ffi::{CStr, c_int},
     io,
+    ops::Range,
     os::fd::{AsRawFd, BorrowedFd, OwnedFd},
     process::Command,
     time::Duration,
@@ -36,17 +37,13 @@ const MOST_PROCESSES: usize = 16384;
 /// Does nothing: code that only the start needed stays mapped here.
 pub fn give_back_code() {}
 
-/// The mappings of code, of which nothing is given back here.
-pub(crate) struct CodeMappings;
-
-impl CodeMappings {
-    pub(crate) fn read() -> Self {
-        Self
-    }
-
-    #[expect(clippy::unused_self, reason = "Linux gives back what it has read")]
-    pub(crate) fn give_back(&self) {}
+/// Returns nothing, since [`give_back_code`] does nothing here.
+pub(crate) fn code_mappings() -> Vec<Range<usize>> {
+    Vec::new()
 }
+
+/// Does nothing. See [`give_back_code`].
+pub(crate) fn give_back_mappings(_: &[Range<usize>]) {}
 
 /// Lists all processes that the system shows us.
 #[expect(unsafe_code, reason = "the list of processes has no safe interface")]

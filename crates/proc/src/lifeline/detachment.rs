@@ -12,6 +12,7 @@
 use std::{
     ffi::CString,
     io::{self, Read},
+    ops::Range,
     os::unix::net::UnixStream,
 };
 
@@ -24,7 +25,7 @@ use crate::{
     spawn::Exit,
     surroundings::WATCHER_NAME,
     survivors::end_orphans,
-    system::{self, CodeMappings},
+    system,
     watch::{ForkSide, WatchedCopy, divide},
 };
 
@@ -84,11 +85,11 @@ impl Commons {
 
 impl Watcher {
     /// Waits for the end of the lifeline, and ends what it has left if it was killed. The caller has closed the link and what it inherited.
-    pub(super) fn watch(self, code: &CodeMappings) -> io::Result<()> {
+    pub(super) fn watch(self, code: &[Range<usize>]) -> io::Result<()> {
         leave_streams()?;
         leave_folder();
         drop(self.in_common);
-        code.give_back();
+        system::give_back_mappings(code);
         // A lifeline that ends by itself has swept, or has said what it could not end.
         if matches!(self.copy.wait(), Exit::Signal(_) | Exit::Unknown) {
             let _told_by_the_owner = end_orphans();

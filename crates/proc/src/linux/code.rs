@@ -16,29 +16,25 @@ use rustix::mm::{Advice, madvise};
 
 /// Lets go of the code that is mapped so far. The call costs some microseconds now, and as many for each block that is executed again.
 pub fn give_back_code() {
-    CodeMappings::read().give_back();
+    give_back_mappings(&code_mappings());
 }
 
-/// The mappings of code in this process and in every copy of it, which maps nothing further before it gives them back.
-pub(crate) struct CodeMappings(Vec<Range<usize>>);
+/// Reads where the code of this process is mapped. That needs code of its own, so a process that is to stay small has it done before it is
+/// copied. The mappings are those of each copy, too.
+pub(crate) fn code_mappings() -> Vec<Range<usize>> {
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
+    maps.lines().filter_map(code).collect()
+}
 
-impl CodeMappings {
-    /// Reads the mappings. That needs code of its own, so a process that is to stay small has it done before it is copied.
-    pub(crate) fn read() -> Self {
-        let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
-        Self(maps.lines().filter_map(code).collect())
-    }
-
-    /// Lets go of what is mapped so far. See [`give_back_code`].
-    #[expect(unsafe_code, reason = "memory that is given back has no safe interface")]
-    pub(crate) fn give_back(&self) {
-        for range in &self.0 {
-            let start = std::ptr::with_exposed_provenance_mut(range.start);
-            // SAFETY: the range is code of a file, or the beginning of one, mapped for reading alone. Its pages are those of the file and
-            // are read again from there when they are needed; nobody can have written into them. Nothing is unmapped meanwhile.
-            // If the kernel refuses, the memory stays as it was.
-            let _stays = unsafe { madvise(start, range.len(), Advice::LinuxDontNeed) };
-        }
+/// Lets go of `mappings`, which come from [`code_mappings`]. See [`give_back_code`].
+#[expect(unsafe_code, reason = "memory that is given back has no safe interface")]
+pub(crate) fn give_back_mappings(mappings: &[Range<usize>]) {
+    for range in mappings {
+        let start = std::ptr::with_exposed_provenance_mut(range.start);
+        // SAFETY: the range is code of a file, or the beginning of one, mapped for reading alone. Its pages are those of the file and are
+        // read again from there when they are needed; nobody can have written into them. Nothing is unmapped meanwhile. If the kernel
+        // refuses, the memory stays as it was.
+        let _stays = unsafe { madvise(start, range.len(), Advice::LinuxDontNeed) };
     }
 }
 

@@ -111,13 +111,7 @@ pub struct HttpServer {
 
 /// Talks with the server until it is told to end.
 pub(crate) async fn live(server: HttpServer, config: UpstreamConfig, mailbox: Mailbox) {
-    let is_leader = server.address.socket.is_some();
-    let begin = |session: &mut UpstreamSession| {
-        if is_leader {
-            session.asks_for_windows();
-        }
-    };
-    if let Some((mut actor, said)) = connected(&server, (config, mailbox), begin) {
+    if let Some((mut actor, said)) = connected(&server, (config, mailbox), |_| {}) {
         actor.begin();
         run(actor, said).await;
     }
@@ -135,6 +129,9 @@ fn connected(
     let mut upstream_session = UpstreamSession::new(config, mailbox, unhang_proc::drain::Tail::new(0));
     upstream_session.is_remote = true;
     upstream_session.bound_replies(WORDS_WAITING);
+    if server.address.socket.is_some() {
+        upstream_session.asks_for_windows();
+    }
     begin(&mut upstream_session);
     let connection = match connection {
         Ok(connection) => connection,
