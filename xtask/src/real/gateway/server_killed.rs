@@ -9,7 +9,7 @@
 //!
 //! # Invariants
 //!
-//! - What is killed was found below our own gateway, and nowhere else.
+//! - What is killed was found below a lifeline of our own gateway, and nowhere else.
 //! - It is killed when the gateway says that the call is in flight.
 
 use std::fs;
@@ -209,11 +209,12 @@ fn kill(
     Ok(())
 }
 
-/// The process of a server, below our own gateway.
+/// The process of a server, below a lifeline of our own gateway.
 fn process(gateway: &Gateway, entry: &GatewayEntry) -> Result<MarkedProcess, ChoreFailure> {
     let words: Vec<_> = entry.command.iter().map(|word| word.to_string_lossy()).collect();
     let command = words.join(" ");
-    let below = leftovers::descendants(gateway.pid());
+    let lifelines = leftovers::lifelines(gateway.pid());
+    let below: Vec<_> = lifelines.iter().flat_map(|lifeline| leftovers::descendants(lifeline.pid)).collect();
     let found: Vec<_> = below.iter().filter(|process| process.command.ends_with(&command)).cloned().collect();
     // What holds a server together may be called after it; the server itself has no such process below it.
     let is_above = |process: &MarkedProcess| {
@@ -225,7 +226,7 @@ fn process(gateway: &Gateway, entry: &GatewayEntry) -> Result<MarkedProcess, Cho
     match lowest.as_slice() {
         [one] => Ok((*one).clone()),
         _ => Err(ChoreFailure::new(format!(
-            "one process of {} was expected below the gateway: {}",
+            "one process of {} was expected below the gateway's lifelines: {}",
             entry.name,
             commands(&below)
         ))),
