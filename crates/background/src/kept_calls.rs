@@ -20,7 +20,7 @@ use unhang_upstream::{
     kept_request::{KeepError, KeepOrder, KeptRequest, SentRequest},
 };
 
-use super::{Promoted, PromotedCalls, RunningCall};
+use super::{Promoted, PromotedCalls};
 
 /// The kept request of a call, and the news of the requests that its server was sent.
 #[derive(Default)]
@@ -111,14 +111,10 @@ impl CallKeeping {
         self.kept.as_ref().is_some_and(KeptRequest::is_left)
     }
 
-    /// Leaves the call to the call holder. The request stays as it is until this process has let go of the server: the server must not hear
-    /// that nobody waits. An answer that comes before that is the call holder's too, which has the job by then.
-    pub(super) fn leave(self, mut running_call: RunningCall) {
-        tokio::spawn(async move {
-            let _server_is_left_or_answered = (&mut running_call.way.answering).await;
-            if let Some(kept) = self.kept {
-                kept.leave_to_holder();
-            }
-        });
+    /// Leaves the request to the call holder.
+    pub(super) fn leave(self) {
+        if let Some(kept) = self.kept {
+            kept.leave_to_holder();
+        }
     }
 }

@@ -395,11 +395,9 @@ impl PromotedCalls {
             biased;
             Ok(ended) = async { ending.wait_for(Option::is_some).await.map(|ended| *ended) } => {
                 if held.is_kept() {
-                    self.shared.inputs.forget(id);
-                    return leave_to_keeper(held, running_call, keeping).await;
+                    return self.leave_to_keeper(held, running_call, keeping).await;
                 }
                 if let Some(ticket) = tickets::to_be_left(&running_call, kept) {
-                    self.shared.inputs.forget(id);
                     return self.leave(held, running_call, ticket).await;
                 }
                 let why = ended.unwrap_or(CallsEnd::UnhangEnds);
@@ -410,11 +408,11 @@ impl PromotedCalls {
             never = keeping.keep_each(self, id, &kept.who) => match never {},
             never = shown_questions::show(&self.shared.engine, &self.shared.inputs, id) => match never {},
         };
-        self.shared.inputs.forget(id);
         if keeping.is_left() && held.is_kept() {
             // The configuration has the server no more, and the server goes on for its jobs.
-            return leave_to_keeper(held, running_call, keeping).await;
+            return self.leave_to_keeper(held, running_call, keeping).await;
         }
+        self.shared.inputs.forget(id);
         // The request is dropped before the disk is waited for, so that the server hears at once that nobody waits for it.
         drop(running_call);
         let outcome = match &end {
@@ -432,6 +430,31 @@ impl PromotedCalls {
             }
         }
         self.shared.same.ended(id, is_joined);
+    }
+
+    /// Leaves a call to the process that its keeper starts.
+    async fn leave_to_keeper(&self, held: HeldCall, running_call: RunningCall, keeping: CallKeeping) {
+        let id = held.id();
+        // An answer that comes before this process has let go of the server is the call holder's too, which has the job by then.
+        self.outlast(id, running_call, || keeping.leave());
+        match held.leave_to_keeper().await {
+            Ok(()) => tracing::info!(job = id.as_str(), "left to the call holder of its server"),
+            Err(error) => {
+                tracing::warn!(job = id.as_str(), "unhang cannot record that it leaves the job: {error}");
+            }
+        }
+    }
+
+    /// Keeps the request of a call that another process goes on with, and its open questions, until this process has let go of the server.
+    /// The server must hear neither that nobody waits nor that its questions are declined. Calls `then` after that.
+    fn outlast(&self, id: JobId, mut running_call: RunningCall, then: impl FnOnce() + Send + 'static) {
+        let calls = self.clone();
+        tokio::spawn(async move {
+            let _server_is_left_or_answered = (&mut running_call.way.answering).await;
+            then();
+            drop(running_call);
+            calls.shared.inputs.forget(id);
+        });
     }
 
     /// Waits until the job that this call has become has ended, but at most for `wait`, and returns its status.
@@ -464,18 +487,6 @@ impl PromotedCalls {
             tracing::warn!(
                 "unhang could not record in time that some calls failed as jobs; the next start records it"
             );
-        }
-    }
-}
-
-/// Leaves a call to the process that its keeper starts.
-async fn leave_to_keeper(held: HeldCall, running_call: RunningCall, keeping: CallKeeping) {
-    let id = held.id();
-    keeping.leave(running_call);
-    match held.leave_to_keeper().await {
-        Ok(()) => tracing::info!(job = id.as_str(), "left to the call holder of its server"),
-        Err(error) => {
-            tracing::warn!(job = id.as_str(), "unhang cannot record that it leaves the job: {error}");
         }
     }
 }

@@ -83,6 +83,12 @@ pub trait CallSource: Send {
         None
     }
 
+    /// Waits until the server cannot be asked once more, and returns why; for ever, if a server process that has ended is started anew. The
+    /// future borrows nothing.
+    fn server_over(&self) -> Pin<Box<dyn Future<Output = ServerAnswer> + Send>> {
+        Box::pin(pending())
+    }
+
     /// Returns whether another process has made the call, and the stream of its answer is resumed.
     fn is_resumed(&self) -> bool {
         false
@@ -198,20 +204,36 @@ impl RunningCall {
                         return loss.unwrap_or_else(|| end(answered, is_repeatable));
                     };
                     rounds += usize::from(!next_round.is_of_unhang());
-                    let id = held.id();
-                    tokio::select! {
-                        biased;
-                        () = held.cancelled() => return CallEnd::Cancelled,
-                        params = next_round.answered(id, to, &self.params) => match params {
-                            Some(params) => {
-                                self.way = self.source.ask(Arc::clone(&params));
-                                self.params = params;
-                            }
-                            None => return nobody_answers(),
+                    match self.input(held, next_round, to).await {
+                        Ok(params) => {
+                            self.way = self.source.ask(Arc::clone(&params));
+                            self.params = params;
                         }
+                        Err(end) => return end,
                     }
                 }
             }
+        }
+    }
+}
+
+impl RunningCall {
+    /// Waits for the input that the server wants. Returns the params of the next request, or the end of the call. Meanwhile no request is
+    /// under way that would end with the time of the job, or with the server.
+    async fn input(
+        &mut self,
+        held: &mut HeldCall,
+        next_round: QuestionRound,
+        to: (&Inputs, &FollowedJob),
+    ) -> Result<Arc<str>, CallEnd> {
+        let (id, is_repeatable, time_is_over) = (held.id(), to.1.is_repeatable, held.time_is_over());
+        let server_over = self.source.server_over();
+        tokio::select! {
+            biased;
+            () = held.cancelled() => Err(CallEnd::Cancelled),
+            () = time_is_over => Err(no_input_in_time(is_repeatable)),
+            why = server_over => Err(end(why, is_repeatable)),
+            params = next_round.answered(id, to, &self.params) => params.ok_or_else(nobody_answers),
         }
     }
 }
@@ -431,6 +453,18 @@ fn lost(error: &ServerError) -> Option<EndReason> {
         kind if kind == FaultKind::Deadline.word() => Some(EndReason::Timeout),
         kind if gone.iter().any(|gone| kind == gone.word()) => Some(EndReason::ServerExited),
         _ => None,
+    }
+}
+
+fn no_input_in_time(is_repeatable: bool) -> CallEnd {
+    CallEnd::Failed {
+        reason: EndReason::Timeout,
+        detail: format!(
+            "the server asked for input, and no client that follows the task answered before the time of the job \
+             was over; {}",
+            advice(is_repeatable)
+        ),
+        error: None,
     }
 }
 

@@ -71,7 +71,9 @@ impl StreamNotes {
 
     /// Notes an outlook beside, so that the disk does not hold up anything else.
     pub(super) fn note(&mut self, held: &HeldCall, outlook: AnswerOutlook, kept: &FollowedJob) {
-        self.rests_until = Some(Instant::now() + NOTE_PAUSE);
+        // The first point is written at once: a loss that was noted before is none any more.
+        let is_point = matches!(outlook, AnswerOutlook::Resumable { .. });
+        self.rests_until = is_point.then(|| Instant::now() + NOTE_PAUSE);
         let id = held.id();
         let ticket = ticket(&outlook, (&kept.who, kept.same)).map(|ticket| held.note(ticket));
         let loss = match outlook {

@@ -232,10 +232,14 @@ impl PromotedCalls {
     /// Leaves a call to the process that takes it up, if its server goes on with it without this process.
     pub(super) async fn leave(&self, held: HeldCall, running_call: RunningCall, ticket: CallTicket) {
         let id = held.id();
-        if let Some(news) = running_call.source.news() {
-            news.leave();
+        let news = running_call.source.news().inspect(|news| news.leave());
+        if news.is_some_and(|news| news.known().is_some()) {
+            // Nobody polls the task any more.
+            drop(running_call);
+            self.shared.inputs.forget(id);
+        } else {
+            self.outlast(id, running_call, || {});
         }
-        drop(running_call);
         match held.leave(ticket).await {
             Ok(()) => {
                 tracing::info!(job = id.as_str(), "left to the next unhang process that uses its server");

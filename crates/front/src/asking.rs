@@ -2,7 +2,7 @@
 //! made of it.
 //!
 //! Invariants: dropping the task withdraws the request. If the answer and the job come together, the answer wins. A client that has asked
-//! for a task (2025-11-25) has it before its server is asked anything. So neither an answer nor a question comes earlier.
+//! for a task (2025-11-25) has it before its server's answers and questions, which wait here until then.
 
 use std::{
     future::{pending, ready},
@@ -12,7 +12,10 @@ use std::{
 };
 
 use serde_json::value::RawValue;
-use tokio::sync::{mpsc, oneshot};
+use tokio::{
+    sync::{mpsc, oneshot, watch},
+    time::timeout,
+};
 use unhang_bridge::Era;
 use unhang_jobs::id::JobId;
 use unhang_wire::Json;
@@ -32,6 +35,9 @@ use unhang_tools::{
     service::{Caller, JobService, JobServiceError},
 };
 use unhang_upstream::{client::Failure, kept_request::SentRequest};
+
+/// The time for which the id of a task waits for its server to get the call.
+const SENT_LIMIT: Duration = Duration::from_secs(1);
 
 /// The channels from a server to the session, for progress and for messages beside the answer.
 #[derive(Clone)]
@@ -145,13 +151,13 @@ pub(super) async fn ask(
     let params = Arc::clone(&asked.params);
     let mut source = Box::new(UpstreamRequest::new(servers, asked));
     if let (Some(about), Some(promote)) = (&about, promote.take_if(|promote| promote.wants_a_task)) {
-        return match task_first(promote, about, source.news().cloned(), &mut cancellation).await {
-            Ok(promoted) => {
-                let running_call = RunningCall { way: source.ask(Arc::clone(&params)), params, source };
-                CallTaskEnd::Promoted(Box::new((promoted, running_call)))
-            }
-            Err(ended) => ended,
-        };
+        let (promoted, who, calls) =
+            match task_first(promote, about, source.news().cloned(), &mut cancellation).await {
+                Ok(promoted) => promoted,
+                Err(ended) => return ended,
+            };
+        let running_call = RunningCall { way: source.ask(Arc::clone(&params)), params, source };
+        return sent_task(&calls, about, (promoted, running_call), &who, &mut cancellation).await;
     }
     let running_call = RunningCall { way: source.ask(Arc::clone(&params)), params, source };
     answered(key, running_call, progress_sinks, cancellation, promote.zip(about)).await
@@ -209,14 +215,14 @@ async fn task_first(
     about: &PromotableCall,
     news: Option<TaskNews>,
     cancellation: &mut Cancellation,
-) -> Result<Promoted, CallTaskEnd> {
+) -> Result<(Promoted, WhoIsAsked, PromotedCalls), CallTaskEnd> {
     let mut promote = Some(promote);
     let order = tokio::select! {
         () = cancellation.cancelled() => None,
         order = ordered(&mut promote) => order,
     };
     let (Some(order), Some(promote)) = (order, promote) else { return Err(CallTaskEnd::Nothing) };
-    let name = order.name.clone();
+    let (name, who) = (order.name.clone(), order.who.clone());
     let mut adopting = adopt(&promote, about, order, (news, None));
     let adopted = tokio::select! {
         biased;
@@ -227,24 +233,74 @@ async fn task_first(
         promote.calls.forget(adopting);
         return Err(CallTaskEnd::Nothing);
     };
-    adopted.map_err(|why| {
-        tracing::warn!("unhang refuses a call, because it cannot store the call as a task: {why}");
-        let failure = Failure {
-            kind: FaultKind::Overloaded,
-            server: about.server.name().to_owned(),
-            method: Some("tools/call".to_owned()),
-            happened: not_kept(&name, &why),
-            hint: NOT_KEPT_HINT.to_owned(),
-            ..Failure::ended()
+    match adopted {
+        Ok(promoted) => Ok((promoted, who, promote.calls)),
+        Err(why) => Err(refused_task(about, not_kept(&name, &why))),
+    }
+}
+
+/// Waits until the server has got a call that is a task already, and its lifeline keeps it, so that the task outlives this process from the
+/// moment when its client hears of it. A server that is down, busy or slow to start is not waited for.
+async fn sent_task(
+    calls: &PromotedCalls,
+    about: &PromotableCall,
+    (mut promoted, mut running_call): (Promoted, RunningCall),
+    who: &WhoIsAsked,
+    cancellation: &mut Cancellation,
+) -> CallTaskEnd {
+    let mut sent = running_call.source.sent();
+    let kept = async {
+        let sent = tokio::select! {
+            biased;
+            sent = timeout(SENT_LIMIT, until_sent(sent.as_mut())) => sent.ok().flatten(),
+            answered = &mut running_call.way.answering => {
+                running_call.way.answering = Box::pin(ready(answered));
+                None
+            }
         };
-        let outcome = Err(failure.into());
-        CallTaskEnd::Server(Box::new(ServerAnswer {
-            era: Era::Legacy,
-            server_info: None,
-            outcome,
-            asked_for: None,
-        }))
-    })
+        calls.have_kept(&mut promoted, sent, who).await
+    };
+    let kept = tokio::select! {
+        biased;
+        () = cancellation.cancelled() => None,
+        kept = kept => Some(kept),
+    };
+    match kept {
+        Some(Ok(())) => CallTaskEnd::Promoted(Box::new((promoted, running_call))),
+        Some(Err(why)) => {
+            calls.forget(ready(Ok(promoted)));
+            refused_task(about, format!("`{}` cannot continue as a task: {}", about.tool, why.0))
+        }
+        None => {
+            calls.forget(ready(Ok(promoted)));
+            CallTaskEnd::Nothing
+        }
+    }
+}
+
+/// Waits until a server process has got the request, and returns it; `None` if that cannot be known.
+async fn until_sent(sent: Option<&mut watch::Receiver<Option<SentRequest>>>) -> Option<SentRequest> {
+    sent?.wait_for(Option::is_some).await.ok()?.clone()
+}
+
+/// Returns the error for a client that has asked for a task and gets none.
+fn refused_task(about: &PromotableCall, happened: String) -> CallTaskEnd {
+    tracing::warn!("unhang refuses a call that was to be a task: {happened}");
+    let failure = Failure {
+        kind: FaultKind::Overloaded,
+        server: about.server.name().to_owned(),
+        method: Some("tools/call".to_owned()),
+        happened,
+        hint: NOT_KEPT_HINT.to_owned(),
+        ..Failure::ended()
+    };
+    let outcome = Err(failure.into());
+    CallTaskEnd::Server(Box::new(ServerAnswer {
+        era: Era::Legacy,
+        server_info: None,
+        outcome,
+        asked_for: None,
+    }))
 }
 
 fn adopt(

@@ -440,10 +440,10 @@ impl JobBridge {
 
 impl Adopted {
     /// Returns what a call holder has to know about the call, whose request has this progress token.
-    pub(super) fn kept_call(&self, token: Option<Id>) -> KeptCall {
+    pub(super) fn kept_call(&self, token: Option<Id>, is_sent: bool) -> KeptCall {
         // All calls are of the one client of the guard.
-        let client = Some(0);
-        KeptCall { job: self.promoted.id(), id: self.call.clone(), token, who: self.who.clone(), client }
+        let (client, who) = (Some(0), self.who.clone());
+        KeptCall { job: self.promoted.id(), id: self.call.clone(), token, who, client, is_sent }
     }
 
     /// Returns the job's id.

@@ -114,8 +114,10 @@ pub async fn run(spec: GuardSpec, mut stops: mpsc::Receiver<Stop>) -> io::Result
             () = &mut timer => shell.tick(),
         }
         shell.hear_job_server();
-        shell.effects.to_client.flush();
+        // The server and the plan have a call before its client has the id of the job.
         shell.effects.flush_server();
+        shell.note_sent_calls();
+        shell.effects.to_client.flush();
         shell.keep_sent_jobs();
         shell.notice_lost_peers();
     };

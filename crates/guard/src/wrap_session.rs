@@ -381,10 +381,10 @@ impl WrapSession {
         if promoted.is_in_words {
             self.list_job_tools(effects);
         }
-        self.answer_with((&promoted.client_id, promoted.batch), result, effects);
-        if is_kept_back && self.phase.serves() && self.calls.contains(wire_id) {
+        if is_kept_back && self.phase.serves() {
             self.send_or_hold(wire_id, effects);
         }
+        self.answer_with((&promoted.client_id, promoted.batch), result, effects);
         true
     }
 

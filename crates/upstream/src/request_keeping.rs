@@ -117,8 +117,8 @@ impl RequestKeeping {
                 continue;
             }
             let client = session.session_of(&command.id).map(|session| session.key.number());
-            let call =
-                KeptCall { job, id: command.id.clone(), token: None, who: command.order.who.clone(), client };
+            let (id, who) = (command.id.clone(), command.order.who.clone());
+            let call = KeptCall { job, id, token: None, who, client, is_sent: true };
             match self.server.ask(process, held, facts, call) {
                 Ok(()) => self.asked.push((command.id.clone(), command)),
                 Err(error) => command.refuse(KeepError::Refused(error.to_string())),

@@ -20,7 +20,9 @@
 //! - The server is read as soon as this process holds the jobs. Until then, what it says waits in its pipe and in the journal.
 //! - The call holder ends when no job is left, and the server ends with it. If the call holder fails, the lifeline ends the server.
 
-use std::{ffi::OsString, future::pending, io, path::PathBuf, process::ExitCode, sync::Arc, time::Duration};
+use std::{
+    ffi::OsString, future::pending, io, path::PathBuf, pin::Pin, process::ExitCode, sync::Arc, time::Duration,
+};
 
 use serde_json::{Value, json, value::RawValue};
 use tokio::{
@@ -31,7 +33,7 @@ use tokio::{
 };
 use unhang_bridge::{Era, params::Signature};
 use unhang_jobs::{
-    engine::{Engine, EngineOptions, HeldCall, JobStatus},
+    engine::{CallEnd, Engine, EngineOptions, HeldCall, JobStatus},
     error::JobError,
     id::JobId,
     record::{EndReason, Holder, JobEnd},
@@ -44,13 +46,13 @@ use unhang_proc::{
     server::{HandOver, ResumeError, Server},
 };
 
-use crate::{CallSource, FollowedJob, PendingCall, PromotedCalls, RunningCall, WhoIsAsked};
+use crate::{CallSource, FollowedJob, PendingCall, PromotedCalls, RunningCall, WhoIsAsked, advice};
 use unhang_core::revision::Revision;
 use unhang_gateway::ServerAnswer;
 use unhang_upstream::{
     client::{
-        CallOptions, Client, DecliningListener, RequestSignature, ResumedAnswer, ResumedRequest,
-        ResumedServer,
+        CallOptions, Client, DecliningListener, Error, Failure, RequestSignature, ResumedAnswer,
+        ResumedRequest, ResumedServer,
     },
     handshake::ServerInfo,
     keeping::{HolderPlan, KeptCall, PlanError},
@@ -149,7 +151,11 @@ async fn follow_all(plan: HolderPlan, hand_over: HandOver, shim: ShimCommand) ->
     let (mut resumed, mut unwanted) = (Vec::new(), Vec::new());
     for call in calls {
         match resume(&engine, call.job, &keeper).await {
-            Ok(Some((held, status))) => resumed.push((call, held, status)),
+            Ok(Some((held, status))) if call.is_sent => resumed.push((call, held, status)),
+            Ok(Some((held, status))) => {
+                settle_unsent(held, &status).await;
+                unwanted.push(call);
+            }
             Ok(None) if has_answered(&engine, call.job).await => {}
             // The job was cancelled or its time was over, or nobody was told of it, or it was never left to this process.
             Ok(None) | Err(JobError::NotKept { .. }) => unwanted.push(call),
@@ -212,6 +218,19 @@ async fn follow_all(plan: HolderPlan, hand_over: HandOver, shim: ShimCommand) ->
     }
     client.dispose().await;
     engine.close().await.map_err(CallHolderError::Jobs)
+}
+
+/// Ends a job whose server had not got the call when unhang was ended, as far as the plan says. Its client was not told of it.
+async fn settle_unsent(held: HeldCall, status: &JobStatus) {
+    let (id, is_repeatable) = (held.id(), status.record.call.as_ref().is_some_and(|call| call.is_repeatable));
+    let end = CallEnd::Failed {
+        reason: EndReason::UnhangEnded,
+        detail: format!("unhang was ended while it sent the call to its server; {}", advice(is_repeatable)),
+        error: None,
+    };
+    if let Err(error) = held.settle_with_room(end).await {
+        tracing::warn!(job = id.as_str(), "unhang cannot store the end of the job: {error}");
+    }
 }
 
 /// Makes this process the holder of a job. Waits as long as the disk is full; the server waits too once its pipe is full.
@@ -360,5 +379,14 @@ impl CallSource for ResumedSource {
             ServerAnswer { era, server_info: None, outcome, asked_for: None }
         });
         PendingCall { answering, seen, said }
+    }
+
+    fn server_over(&self) -> Pin<Box<dyn Future<Output = ServerAnswer> + Send>> {
+        let (client, era) = (self.client.clone(), self.era);
+        Box::pin(async move {
+            client.ended().await;
+            let outcome = Err(Error::Failure(client.why_over().unwrap_or_else(Failure::ended).into()));
+            ServerAnswer { era, server_info: None, outcome, asked_for: None }
+        })
     }
 }

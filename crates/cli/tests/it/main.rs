@@ -104,6 +104,7 @@ mod slow_calls;
 mod slow_endings;
 mod slow_gateway_outlives;
 mod slow_guarded;
+mod slow_hand_over;
 mod slow_outlives;
 mod slow_questions;
 mod slow_restarts;

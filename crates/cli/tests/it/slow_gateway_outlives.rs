@@ -26,7 +26,7 @@ fn configure(sandbox: &Sandbox, more: &str) {
 
 impl Scene {
     /// A window on a gateway with a server that waits for `go`.
-    fn window() -> Scene {
+    pub(crate) fn window() -> Scene {
         let sandbox = Sandbox::with_jobs();
         configure(&sandbox, "limits.stop-grace = \"500ms\"\n");
         let mut command = sandbox.unhang();

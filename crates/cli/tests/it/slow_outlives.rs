@@ -60,7 +60,7 @@ pub(crate) fn until_go(label: &str, size: usize) -> Value {
 }
 
 impl Scene {
-    fn new() -> Scene {
+    pub(crate) fn guarded() -> Scene {
         let sandbox = Sandbox::with_jobs();
         let client = Client::start(guard_of(&sandbox, &[&recorded()[..], &["zoo", "slow-answers"]].concat()));
         Scene::of(sandbox, client)
@@ -232,7 +232,7 @@ pub(crate) fn kill_group(owner: &mut Client) {
 /// Ends the guard of a job in one way, and demands the whole answer.
 #[track_caller]
 fn outlives(code: i32, end: impl FnOnce(&mut Client)) {
-    Scene::new().survives(code, end);
+    Scene::guarded().survives(code, end);
 }
 
 #[test]
@@ -297,7 +297,7 @@ fn a_job_outlives_a_guard_whose_tree_is_killed() {
 /// The watcher of the lifeline keeps the call holder, which is its child.
 #[test]
 fn a_job_outlives_the_watcher_of_its_lifeline() {
-    let mut scene = Scene::new();
+    let mut scene = Scene::guarded();
     let job = scene.job(until_go("one", 64));
     let holder = scene.kill();
     let watcher = entry(scene.lifeline).expect("the lifeline").parent;
@@ -310,12 +310,12 @@ fn a_job_outlives_the_watcher_of_its_lifeline() {
 
 #[test]
 fn an_answer_that_is_half_in_the_pipe_when_the_guard_is_killed_arrives_whole() {
-    [true, false].into_iter().for_each(|is_stopped| Scene::new().answer_arrives_whole(is_stopped));
+    [true, false].into_iter().for_each(|is_stopped| Scene::guarded().answer_arrives_whole(is_stopped));
 }
 
 #[test]
 fn two_jobs_of_a_server_have_one_call_holder() {
-    let mut scene = Scene::new();
+    let mut scene = Scene::guarded();
     let jobs = ["one", "two"].map(|label| (label, scene.job(until_go(label, 5000))));
     assert_eq!(scene.named(HOLDER), [0; 0], "nothing of it runs while the guard lives");
     let holder = scene.kill();
@@ -329,7 +329,7 @@ fn two_jobs_of_a_server_have_one_call_holder() {
 
 #[test]
 fn a_job_whose_guard_has_gone_is_cancelled_at_its_server() {
-    let mut scene = Scene::new();
+    let mut scene = Scene::guarded();
     let [kept, job] = ["kept", "job"].map(|label| scene.job(until_go(label, 64)));
     scene.kill();
     scene.unhang_job(&["cancel", job.as_str().expect("an id")]);
@@ -342,7 +342,7 @@ fn a_job_whose_guard_has_gone_is_cancelled_at_its_server() {
 
 #[test]
 fn a_job_that_is_cancelled_before_its_call_holder_runs_is_cancelled_at_its_server() {
-    let mut scene = Scene::new();
+    let mut scene = Scene::guarded();
     let [kept, job] = ["kept", "job"].map(|label| scene.job(until_go(label, 64)));
     signal(scene.lifeline, Signal::STOP);
     scene.kill_guard();
@@ -357,7 +357,7 @@ fn a_job_that_is_cancelled_before_its_call_holder_runs_is_cancelled_at_its_serve
 
 #[test]
 fn a_job_whose_call_holder_is_killed_has_failed_and_its_server_ends() {
-    let mut scene = Scene::new();
+    let mut scene = Scene::guarded();
     let job = scene.job(until_go("one", 64));
     signal(scene.kill(), Signal::KILL);
     scene.failed(&job, "unhang_ended", "check before you repeat it");
@@ -365,7 +365,7 @@ fn a_job_whose_call_holder_is_killed_has_failed_and_its_server_ends() {
 
 #[test]
 fn a_job_whose_lifeline_is_killed_after_its_guard_has_failed() {
-    let mut scene = Scene::new();
+    let mut scene = Scene::guarded();
     let job = scene.job(until_go("one", 64));
     scene.kill();
     signal(scene.lifeline, Signal::KILL);
@@ -374,7 +374,7 @@ fn a_job_whose_lifeline_is_killed_after_its_guard_has_failed() {
 
 #[test]
 fn a_server_that_dies_after_its_guard_is_the_reason_of_its_job() {
-    let mut scene = Scene::new();
+    let mut scene = Scene::guarded();
     let job = scene.job(until_go("one", 64));
     let server = children(scene.lifeline)[0].pid;
     scene.kill();
@@ -400,14 +400,14 @@ fn heard(scene: &mut Scene, method: &str) -> String {
 #[test]
 fn a_question_that_is_open_when_the_guard_dies_is_declined_and_the_job_goes_on() {
     for method in ["elicitation/create", "sampling/createMessage"] {
-        let result = heard(&mut Scene::new(), method);
+        let result = heard(&mut Scene::guarded(), method);
         assert!(result.contains("is declined"), "{result}");
     }
 }
 
 #[test]
 fn a_server_that_asks_for_roots_after_its_guard_has_gone_gets_the_last_ones() {
-    let mut scene = Scene::new();
+    let mut scene = Scene::guarded();
     for uri in ["file:///old", "file:///last"] {
         let id = scene.client.call("ask", json!({ "method": "roots/list" }));
         let question = scene.client.find("a question", |message| message["method"] == "roots/list");
@@ -423,7 +423,7 @@ fn a_server_that_asks_for_roots_after_its_guard_has_gone_gets_the_last_ones() {
 #[test]
 fn a_server_whose_jobs_have_ended_ends_with_its_guard_again() {
     for end in [Client::close_stdin as fn(&mut Client), |guard| guard.signal(Signal::KILL)] {
-        let mut scene = Scene::new();
+        let mut scene = Scene::guarded();
         let job = scene.job(until_go("one", 200_000));
         scene.go();
         assert_eq!(scene.client.whole(&job), [json!({ "type": "text", "text": text(200_000) })]);
@@ -440,7 +440,7 @@ fn a_server_whose_jobs_have_ended_ends_with_its_guard_again() {
 
 #[test]
 fn a_job_of_a_server_that_was_restarted_outlives_its_guard() {
-    let mut scene = Scene::new();
+    let mut scene = Scene::guarded();
     let lost = scene.job(until_go("lost", 64));
     signal(children(scene.lifeline)[0].pid, Signal::KILL);
     assert_eq!(scene.client.at_its_end(&lost)["reason"], "server_exited");
@@ -481,7 +481,7 @@ fn a_task_whose_server_was_down_outlives_its_guard_once_the_server_has_the_call(
 
 #[test]
 fn a_call_whose_lifeline_does_not_answer_stays_a_call() {
-    let mut scene = Scene::new();
+    let mut scene = Scene::guarded();
     signal(scene.lifeline, Signal::STOP);
     let id = scene.client.call("slow", until_go("one", 5000));
     wait_until("it stays a call", PATIENCE, || scene.client.stderr().contains("cannot become a job"));

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::{
     callers::{StdioCaller, slow_server},
     harness::{Client, PATIENCE, Sandbox, wait_until},
-    processes::lifeline,
+    processes::{children, lifeline},
     slow_outlives::{Scene, recorded, until_go},
     slow_tasks::{EXTENSION, Modern},
 };
@@ -21,13 +21,13 @@ const ASKED: &str = "elicitation/create";
 const LEGACY: [&str; 4] = ["zoo", "slow-answers", "--era", "legacy"];
 
 /// A gateway in front of a server of this kind, with a recorder between.
-fn configure(sandbox: &Sandbox, server: &[&str]) {
+fn configure(sandbox: &Sandbox, server: &[&str], more: &str) {
     let words = [&recorded()[1..], server].concat();
     let words: Vec<String> = words.iter().map(|word| format!("{word:?}")).collect();
     let plain = "args = [\"zoo\", \"slow-answers\"]\n";
     let config = slow_server("limits.stop-grace = \"500ms\"\n");
     assert!(config.contains(plain), "{config}");
-    let config = config.replace(plain, &format!("args = [{}]\n", words.join(", ")));
+    let config = config.replace(plain, &format!("args = [{}]\n{more}", words.join(", ")));
     fs::write(sandbox.path().join("unhang.toml"), config).expect("a file");
 }
 
@@ -66,13 +66,13 @@ fn over(scene: &Scene, task: &Value) {
 /// A scene with a client of 2026-07-28 in front of this server, and the task of its call.
 #[track_caller]
 fn modern_task(server: &[&str]) -> (Scene, Value) {
-    modern_task_that_asks(server, ASKED)
+    modern_task_that_asks((server, ""), ASKED)
 }
 
 #[track_caller]
-fn modern_task_that_asks(server: &[&str], method: &str) -> (Scene, Value) {
+fn modern_task_that_asks((server, more): (&[&str], &str), method: &str) -> (Scene, Value) {
     let sandbox = Sandbox::with_jobs();
-    configure(&sandbox, server);
+    configure(&sandbox, server, more);
     let mut modern = Modern::Pipes(gateway(&sandbox));
     let created =
         modern.ask_as("tools/call", json!({ "name": "srv__slow", "arguments": asking(method) }), able());
@@ -150,7 +150,7 @@ fn a_question_of_a_living_gateway_is_answered_from_another_process() {
 
 #[test]
 fn a_server_that_asks_the_model_after_the_death_of_the_gateway_is_declined() {
-    let (mut scene, task) = modern_task_that_asks(&LEGACY, "sampling/createMessage");
+    let (mut scene, task) = modern_task_that_asks((&LEGACY, ""), "sampling/createMessage");
     scene.kill();
     scene.go();
     assert_eq!(scene.ended(&task)["status"], "completed");
@@ -218,13 +218,21 @@ fn clear_away(scene: &Scene) {
     next.finish();
 }
 
-/// The server does not ask again: its line is still in the journal.
+/// The server does not ask again: its line is still in the journal. A gateway that ends in order does not decline the question.
 #[test]
-fn a_question_that_is_open_when_the_gateway_dies_is_asked_again() {
+fn a_question_that_is_open_when_the_gateway_ends_is_asked_again() {
+    let ends: [fn(&mut Client); 3] =
+        [|gateway| gateway.signal(Signal::KILL), |gateway| gateway.signal(Signal::TERM), Client::close_stdin];
+    ends.into_iter().for_each(asked_again);
+}
+
+#[track_caller]
+fn asked_again(end: fn(&mut Client)) {
     let (mut scene, task) = modern_task(&LEGACY);
     scene.go();
     wait_until("the question", PATIENCE, || files(&scene, &task).len() == 1);
-    scene.kill();
+    end(&mut scene.client);
+    scene.client.exit_code();
     let mut client = Modern::Pipes(gateway(&scene.sandbox));
     let key = modern_question(&mut client, &task);
     modern_answer(&mut client, &task, &key, "Ada");
@@ -234,4 +242,40 @@ fn a_question_that_is_open_when_the_gateway_dies_is_asked_again() {
     let Modern::Pipes(mut client) = client else { unreachable!("it has pipes") };
     client.finish();
     over(&scene, &task);
+}
+
+/// A server without a handshake that asks by its answer has no request under way while it waits for the input.
+#[test]
+fn a_task_that_waits_for_input_ends_with_its_time() {
+    for is_killed in [false, true] {
+        let more = "limits.job-timeout = \"4s\"\n";
+        let (mut scene, task) = modern_task_that_asks((&LEGACY[..2], more), ASKED);
+        scene.go();
+        wait_until("the question", PATIENCE, || files(&scene, &task).len() == 1);
+        if is_killed {
+            scene.kill();
+        }
+        let ended = scene.ended(&task);
+        assert_eq!((&ended["status"], &ended["reason"]), (&json!("failed"), &json!("timeout")), "{ended}");
+        let detail = ended["detail"].as_str().expect("a sentence");
+        assert!(detail.contains("no client that follows the task answered"), "{detail}");
+        match is_killed {
+            true => clear_away(&scene),
+            false => scene.client.finish(),
+        }
+        scene.sandbox.assert_nothing_left();
+    }
+}
+
+#[test]
+fn a_task_that_waits_for_input_ends_with_its_server_once_the_gateway_has_gone() {
+    let (mut scene, task) = modern_task(&LEGACY[..2]);
+    scene.go();
+    wait_until("the question", PATIENCE, || files(&scene, &task).len() == 1);
+    scene.kill();
+    children(scene.lifeline).iter().for_each(|server| crate::harness::signal(server.pid, Signal::KILL));
+    let ended = scene.ended(&task);
+    assert_eq!((&ended["status"], &ended["reason"]), (&json!("failed"), &json!("server_exited")), "{ended}");
+    clear_away(&scene);
+    scene.sandbox.assert_nothing_left();
 }

@@ -46,8 +46,10 @@ impl GuardLoop {
             self.promote(*adopted);
             return;
         };
-        let token = self.wrap_session.calls.get(&adopted.call).and_then(|call| call.token.clone());
-        let call = adopted.kept_call(token);
+        let known = self.wrap_session.calls.get(&adopted.call);
+        let (token, is_sent) =
+            (known.and_then(|call| call.token.clone()), known.is_some_and(|call| call.sent));
+        let call = adopted.kept_call(token, is_sent);
         let (data_folder, server) = (adopted.data_folder.clone(), self.kept_server());
         let facts = PlanFacts { command, data_folder, server };
         let process = self.effects.process.as_mut().filter(|process| !process.exited);
@@ -82,6 +84,15 @@ impl GuardLoop {
         }
     }
 
+    /// Notes in the plan which calls the server has got meanwhile. They became jobs before their server was asked.
+    pub(super) fn note_sent_calls(&mut self) {
+        // A line that still waits here is lost if this process is killed.
+        if self.effects.to_server.is_empty() {
+            let is_sent = |id: &Id| self.wrap_session.calls.get(id).is_none_or(|call| call.sent);
+            self.keeping.sent(self.effects.process.as_mut(), is_sent);
+        }
+    }
+
     /// Has the lifeline keep the server for the jobs whose calls the server has got meanwhile.
     pub(super) fn keep_sent_jobs(&mut self) {
         if self.unsent.is_empty() {
@@ -97,7 +108,8 @@ impl GuardLoop {
             }
             let facts = PlanFacts { server: server.clone(), ..job.facts.clone() };
             job.is_asked = true;
-            if let Err(error) = self.keeping.ask(process, self.server_lines.held(), facts, job.call.clone()) {
+            let call = KeptCall { is_sent: true, ..job.call.clone() };
+            if let Err(error) = self.keeping.ask(process, self.server_lines.held(), facts, call) {
                 warn_of_end(job, &error.to_string());
             }
         }

@@ -24,6 +24,7 @@
 
 use std::{
     collections::HashMap,
+    future::pending,
     io,
     sync::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError,
@@ -377,6 +378,18 @@ impl HeldCall {
     pub async fn cancelled(&mut self) {
         // The wait cannot fail: `claim` keeps the sender alive.
         let _told = self.cancelled.wait_for(|cancelled| *cancelled).await;
+    }
+
+    /// Waits until the time of the job is over; for ever, if it has no limit. Cancel-safe.
+    pub fn time_is_over(&self) -> impl Future<Output = ()> + Send + use<> {
+        let status = self.claim.inner.memory.status(self.id());
+        let left = status.and_then(|status| status.time_left(JobTimestamp::now()));
+        async move {
+            match left {
+                Some(left) => sleep(left).await,
+                None => pending().await,
+            }
+        }
     }
 
     /// Notes the progress of the call, if it is known, and the line that says what it is doing. Never waits.

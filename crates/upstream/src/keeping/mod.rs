@@ -201,6 +201,18 @@ impl ServerKeeping {
         self.calls.iter().any(|call| call.kept.id == *id)
     }
 
+    /// Notes which requests of the plan the server has got meanwhile, as far as `is_sent` tells.
+    pub fn sent(&mut self, process: Option<&mut ServerProcess>, is_sent: impl Fn(&Id) -> bool) {
+        let mut is_changed = false;
+        for call in self.calls.iter_mut().map(|call| &mut call.kept).filter(|call| !call.is_sent) {
+            call.is_sent = is_sent(&call.id);
+            is_changed |= call.is_sent;
+        }
+        if let Some(process) = process.filter(|_| is_changed) {
+            self.resend_plan(process);
+        }
+    }
+
     fn resend_plan(&mut self, process: &mut ServerProcess) {
         if let Err(error) = self.send_plan(process) {
             tracing::warn!("the call holder of the server would know less than unhang does: {error}");
@@ -347,7 +359,14 @@ mod tests {
 
     fn planned(id: i64) -> PlannedCall {
         let (job, id) = (JobId::random().expect("an id"), Id::Integer(id));
-        let kept = KeptCall { job, id: id.clone(), token: None, who: WhoIsAsked::Nobody, client: None };
+        let kept = KeptCall {
+            job,
+            id: id.clone(),
+            token: None,
+            who: WhoIsAsked::Nobody,
+            client: None,
+            is_sent: true,
+        };
         PlannedCall { first: id, kept }
     }
 

@@ -26,7 +26,7 @@ use unhang_wire::Id;
 use crate::question::{OfSession, SessionKey};
 
 /// The format of a plan. It changes with the meaning of its words.
-pub const PLAN_FORMAT: u32 = 2;
+pub const PLAN_FORMAT: u32 = 3;
 
 /// The longest JSON of one call: the kernel takes no longer word than 128 KiB.
 const LONGEST_WORD: usize = 100 << 10;
@@ -142,6 +142,8 @@ pub struct KeptCall {
     pub who: WhoIsAsked,
     /// Tells the session of the call from those of the other calls; `None` if the calls may be of several clients.
     pub client: Option<u64>,
+    /// Whether the server has got the request. Without, a call holder has nothing to wait for.
+    pub is_sent: bool,
 }
 
 /// A call as it is written down. Ids are JSON.
@@ -157,6 +159,7 @@ struct WrittenCall {
     followers: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     client: Option<u64>,
+    is_sent: bool,
 }
 
 impl KeptCall {
@@ -181,18 +184,19 @@ impl KeptCall {
             token: self.token.as_ref().map(Id::to_json),
             followers,
             client: self.client,
+            is_sent: self.is_sent,
         };
         serde_json::to_string(&written).unwrap_or_default()
     }
 
     fn read(text: &str) -> Option<Self> {
-        let WrittenCall { job, id, token, followers, client } = serde_json::from_str(text).ok()?;
+        let WrittenCall { job, id, token, followers, client, is_sent } = serde_json::from_str(text).ok()?;
         let token = match token {
             Some(token) => Some(Id::from_json(&token)?),
             None => None,
         };
         let who = followers.map_or(WhoIsAsked::Nobody, |text| WhoIsAsked::Followers(text.into()));
-        Some(Self { job: job.parse().ok()?, id: Id::from_json(&id)?, token, who, client })
+        Some(Self { job: job.parse().ok()?, id: Id::from_json(&id)?, token, who, client, is_sent })
     }
 }
 
@@ -265,6 +269,7 @@ mod tests {
                     token: None,
                     who: WhoIsAsked::Nobody,
                     client: None,
+                    is_sent: false,
                 },
                 KeptCall {
                     job,
@@ -272,6 +277,7 @@ mod tests {
                     token: Some(Id::Text("t".into())),
                     who: followers,
                     client: Some(7),
+                    is_sent: true,
                 },
             ],
         }
