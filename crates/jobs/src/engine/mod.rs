@@ -14,6 +14,7 @@
 //!   operation has a time limit, and the number of threads that wait for the disk is limited.
 //! - Dropping an engine stops its threads and none of its jobs.
 
+mod call_end;
 mod calls;
 mod cancel;
 mod clock;
@@ -51,7 +52,8 @@ use tokio::{
 use unhang_proc::deadline::Deadline;
 
 pub use self::{
-    calls::{Adoption, CallEnd, HeldCall},
+    call_end::CallEnd,
+    calls::{Adoption, HeldCall},
     memory::JobStatus,
     open::{Opened, replace_damaged_database},
     options::EngineOptions,
