@@ -1,6 +1,8 @@
 //! The interface of the front to the job service: answers to requests about tasks, and the keeper of calls that become jobs.
 
-use std::{collections::HashMap, convert::Infallible, future::pending, sync::Arc, time::Duration};
+use std::{
+    borrow::Cow, collections::HashMap, convert::Infallible, future::pending, sync::Arc, time::Duration,
+};
 
 use serde_json::value::RawValue;
 use tokio::{
@@ -205,7 +207,7 @@ impl SessionJobs {
             tokio::select! {
                 Some(Ok((name, Some(replied)))) = replies.join_next() => {
                     // The question may have been answered elsewhere meanwhile.
-                    let _known = promoted.answer_input(id, &name, replied).await;
+                    let _known = promoted.answer_input(id, &name, replied.map(unrelated)).await;
                 }
                 () = promoted.inputs_changed(id, &mut changes) => {}
             }
@@ -232,6 +234,12 @@ impl SessionJobs {
             }
         }
     }
+}
+
+/// Returns a client's answer without the task, of which the server has not heard.
+fn unrelated(answer: String) -> String {
+    let without = Json::new(answer.as_bytes()).and_then(tasks::unrelated).map(Cow::into_owned);
+    without.unwrap_or(answer)
 }
 
 fn one(told: TaskTold) -> TasksTold {

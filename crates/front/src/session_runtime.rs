@@ -345,7 +345,16 @@ impl SessionRuntime {
         let Some(jobs) = self.jobs.clone() else { return };
         let offered = self.mcp_session.offered_to(key);
         let beside = QuestionSender { key, beside: self.aside.clone(), offered };
-        self.calls.spawn(key, async move { CallTaskEnd::Task(Box::new(jobs.told(asked, beside).await)) });
+        let waits = matches!(asked, TaskAsked::Result(..));
+        let mut cancellation = self.calls.cancellation(key);
+        self.calls.spawn(key, async move {
+            tokio::select! {
+                // A client that no longer waits has not answered the questions of the task, which stay open.
+                biased;
+                () = cancellation.cancelled(), if waits => CallTaskEnd::Nothing,
+                told = jobs.told(asked, beside) => CallTaskEnd::Task(Box::new(told)),
+            }
+        });
     }
 
     fn follow(&mut self, key: CallKey, id: JobId) {

@@ -151,7 +151,7 @@ mod tests {
     use serde_json::{Value, json};
     use unhang_wire::Id;
 
-    use super::*;
+    use super::{super::questions::Asker, *};
 
     const fn seconds(count: u64) -> Duration {
         Duration::from_secs(count)
@@ -193,6 +193,7 @@ mod tests {
         clocked.set_call_clock(seconds(22));
         let unclocked = ClientProfile::default();
         let question = ServerQuestion {
+            asker: Asker::Server,
             server_id: Id::from(1),
             is_of_a_task: false,
             method: "roots/list".into(),

@@ -32,6 +32,8 @@ pub(super) struct ClientProfile {
     /// The version in the requests of a client without a handshake.
     modern_version: Option<String>,
     session: RecordedSession,
+    /// The capabilities in the client's handshake, as JSON.
+    capabilities: Option<Box<str>>,
     /// The client's last answer to `roots/list`, as JSON.
     roots: Option<Box<str>>,
     /// Whether nobody has looked at the roots since.
@@ -75,6 +77,8 @@ impl ClientProfile {
                 // A client of both eras may have asked without a handshake before.
                 (self.negotiated, self.modern_version) = (None, None);
                 self.session.initialize(raw, id_span());
+                let capabilities = params.and_then(|params| params.member("capabilities"));
+                self.capabilities = capabilities.map(|capabilities| capabilities.get().into());
                 return Some(self.learn_client(params, true));
             }
             ("logging/setLevel", _) => self.session.level(raw, id_span()),
@@ -136,6 +140,11 @@ impl ClientProfile {
     /// Returns the version in the server's answer to the handshake.
     pub(super) fn negotiated(&self) -> Option<&str> {
         self.negotiated.as_deref()
+    }
+
+    /// Returns the capabilities in the client's handshake, as JSON; `None` if it has declared none.
+    pub(super) fn capabilities(&self) -> Option<&str> {
+        self.capabilities.as_deref()
     }
 
     /// Returns whether the client talks without a handshake.

@@ -15,6 +15,8 @@ pub trait WrapEffects {
     fn to_client(&mut self, class: Class, line: &[u8]);
     /// Sends one line (without its ending) to the server.
     fn to_server(&mut self, line: &[u8]);
+    /// Writes the lines for the server that were gathered, so that none of them leaves after a later line for the client.
+    fn flush_server(&mut self);
     /// Counts the bytes that wait for the client.
     fn client_backlog(&self) -> usize;
     /// Counts the bytes that wait for the server.

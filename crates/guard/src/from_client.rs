@@ -16,7 +16,7 @@ use super::{
     effects::{WrapAction, WrapEffects},
     local_jobs::{self, LocalJobs},
     promotion::{Join, PromotionRules, unrelated, without_task},
-    questions,
+    questions::{self, Asker, ServerQuestion},
     session_phase::WrapPhase,
     supervision::ServerLink,
     wrap_session::WrapSession,
@@ -209,14 +209,44 @@ impl WrapSession {
                         self.after_call(effects);
                     }
                 }
+                Body::Notification { method, params } if method == "notifications/cancelled" => {
+                    // The client knows its questions by other ids.
+                    let id = params.and_then(wire::cancelled_request);
+                    let id = id.and_then(|id| self.questions.withdraw(Asker::JobServer, &id));
+                    if let Some(id) = id {
+                        effects.to_client(Class::Kept, &compose::cancelled(&id, "the question is over"));
+                    }
+                }
                 Body::Notification { .. } => self.tell_client(class.clone(), line, effects),
-                Body::Request { method, .. } => {
-                    tracing::warn!(
-                        server = self.name,
-                        "the local job server sent the request `{method}`, which unhang cannot answer"
-                    );
+                Body::Request { id, id_span, method, .. } => {
+                    self.job_server_request(line, (id, id_span), &method, effects);
                 }
             }
+        }
+    }
+
+    /// Passes on a question about a job that another process holds. It has no deadline here: the local job server withdraws it.
+    fn job_server_request(
+        &mut self,
+        line: &[u8],
+        (id, id_span): (Id, Range<usize>),
+        method: &str,
+        effects: &mut impl WrapEffects,
+    ) {
+        if self.questions.len(Asker::JobServer) >= self.limits.max_in_flight {
+            // The job waits for another client, or for the next request about it.
+            tracing::warn!(
+                server = self.name,
+                "unhang does not pass on `{method}`: too many questions are open"
+            );
+            return;
+        }
+        // The client's answer names the task as well, and the asker does not need that.
+        let (server_id, is_of_a_task, since) = (id, true, self.now);
+        let asker = Asker::JobServer;
+        let question = ServerQuestion { asker, server_id, is_of_a_task, method: method.into(), since };
+        if let Some(client_side_id) = self.register_question(question, None) {
+            effects.to_client(Class::Kept, &replace_id(line, id_span, &client_side_id));
         }
     }
 
@@ -464,8 +494,20 @@ impl WrapSession {
             (repaired || question.server_id != *id).then(|| replace_id(raw, id_span, &question.server_id));
         let line = one_line(renamed.as_deref().unwrap_or(raw));
         match unrelated(&line).filter(|_| question.is_of_a_task) {
-            Some(unrelated) => effects.to_server(&unrelated),
-            None => effects.to_server(&line),
+            Some(unrelated) => self.answer_asker(question.asker, &unrelated, effects),
+            None => self.answer_asker(question.asker, &line, effects),
+        }
+    }
+
+    /// Sends an answer to the party that has asked.
+    fn answer_asker(&mut self, asker: Asker, line: &[u8], effects: &mut impl WrapEffects) {
+        match (asker, &mut self.added_capabilities) {
+            (Asker::Server, _) => effects.to_server(line),
+            (Asker::JobServer, Some(added_capabilities)) => {
+                effects.to_job_server(line, added_capabilities.names());
+            }
+            // Without jobs nobody has asked.
+            (Asker::JobServer, None) => {}
         }
     }
 
@@ -489,7 +531,7 @@ impl WrapSession {
                 summary: happened,
                 hint: "this is a fault of the client",
             };
-            self.answer_server(&question.server_id, &question.method, error_report, effects);
+            self.refuse_question(&question, error_report, effects);
             return;
         }
         self.refuse(Addressee::of_invalid(invalid, batch), refusal::invalid(invalid), effects);
@@ -506,9 +548,26 @@ impl WrapSession {
             && let Completion::Matched(question) | Completion::Repaired { entry: question, .. } =
                 self.questions.complete(id)
         {
-            return self.answer_server(&question.server_id, &question.method, error_report, effects);
+            return self.refuse_question(&question, error_report, effects);
         }
         self.refuse(Addressee::nobody(), error_report, effects);
+    }
+
+    /// Sends the party that has asked an error in the client's place.
+    pub(super) fn refuse_question(
+        &mut self,
+        question: &ServerQuestion,
+        error_report: ErrorReport<'_>,
+        effects: &mut impl WrapEffects,
+    ) {
+        let ServerQuestion { asker, server_id, method, .. } = question;
+        match asker {
+            Asker::Server => self.answer_server(server_id, method, error_report, effects),
+            Asker::JobServer => {
+                let line = questions::refusal_line(&self.name, server_id, method, error_report);
+                self.answer_asker(*asker, &line, effects);
+            }
+        }
     }
 
     /// Sends the server an error in the client's place, in answer to its request.

@@ -22,7 +22,7 @@ use super::{
     own_requests::OwnRequest,
     progress::ProgressAddressee,
     promotion::{related, with_params},
-    questions::{self, ServerQuestion},
+    questions::{self, Asker, ServerQuestion},
     session_phase::WrapPhase,
     stray_answers::may_be_an_answer,
     supervision::{ServerLink, StartFault},
@@ -198,19 +198,32 @@ impl WrapSession {
         }
         let related = related(&self.calls, raw);
         let is_of_a_task = related.is_some();
-        let question =
-            ServerQuestion { server_id: id.clone(), is_of_a_task, method: method.into(), since: self.now };
+        let question = ServerQuestion {
+            asker: Asker::Server,
+            server_id: id.clone(),
+            is_of_a_task,
+            method: method.into(),
+            since: self.now,
+        };
         // A person may have to answer, so the question gets the longest limit, that of a call.
         let deadline = self.now + self.limits.call_timeout;
-        let WrapSession { questions, own_requests, calls, local_jobs, .. } = self;
-        let is_free_elsewhere = |id: &Id| calls.is_free(id) && !local_jobs.has(id);
-        let client_side_id = questions.register(question, deadline, own_requests, is_free_elsewhere);
+        let client_side_id = self.register_question(question, Some(deadline));
         let renamed = client_side_id.map(|client_side_id| replace_id(raw, id_span, &client_side_id));
         let line = one_line(renamed.as_deref().unwrap_or(raw));
         match related.and_then(|related| with_params(&line, related)) {
             Some(related) => effects.to_client(Class::Kept, &related),
             None => effects.to_client(Class::Kept, &line),
         }
+    }
+
+    /// Enters a question. Returns the id by which the client knows it, unless that is the asker's own.
+    pub(super) fn register_question(
+        &mut self,
+        question: ServerQuestion,
+        deadline: Option<Duration>,
+    ) -> Option<Id> {
+        let WrapSession { questions, own_requests, calls, local_jobs, .. } = self;
+        questions.register(question, deadline, own_requests, |id| calls.is_free(id) && !local_jobs.has(id))
     }
 
     /// Ends a question that the client did not answer in time. Both sides are told.
@@ -220,8 +233,7 @@ impl WrapSession {
         question: &ServerQuestion,
         effects: &mut impl WrapEffects,
     ) {
-        let error_report = question.deadline(self.now);
-        self.answer_server(&question.server_id, &question.method, error_report, effects);
+        self.refuse_question(question, question.deadline(self.now), effects);
         effects.to_client(
             Class::Kept,
             &compose::cancelled(client_side_id, "unhang: the client did not answer in time"),
@@ -318,7 +330,7 @@ impl WrapSession {
             self.answers.send_nothing(call.batch, effects);
             return self.after_call(effects);
         }
-        if let Some(client_side_id) = self.questions.withdraw(&server_id) {
+        if let Some(client_side_id) = self.questions.withdraw(Asker::Server, &server_id) {
             self.pass_on_cancel(raw, &server_id, &client_side_id, effects);
         } else if !self.questions.contains(&server_id) {
             // Otherwise the client knows another request of the server by this id.

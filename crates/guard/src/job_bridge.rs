@@ -198,6 +198,7 @@ impl JobBridge {
             elapsed,
             client,
             revision,
+            capabilities,
             promotion_reply,
             names,
             is_repeatable,
@@ -219,7 +220,7 @@ impl JobBridge {
             same: (self.limits.join_same_call && is_repeatable)
                 .then(|| self.tool_of(client.as_deref(), &tool).call(arguments)),
         };
-        let who = who_is_asked(json, promotion_reply);
+        let who = who_is_asked(json, capabilities, promotion_reply);
         let running_call = RunningCall {
             params: params.into(),
             way: pending_call,
@@ -460,15 +461,16 @@ async fn works(local_jobs: &mut LazyJobServer) {
     }
 }
 
-/// Returns who can answer the server's questions about a call with these params, once it is a job. After a handshake the server asks its
-/// client directly, as before.
-fn who_is_asked(params: Json<'_>, promotion_reply: PromotionReply) -> WhoIsAsked {
+/// Returns who can answer the server's questions about a call with these params, once it is a job. `declared` are the capabilities in the
+/// client's handshake. After a handshake, the server asks its client directly as long as this process lives.
+fn who_is_asked(params: Json<'_>, declared: Option<Box<str>>, promotion_reply: PromotionReply) -> WhoIsAsked {
     let capabilities = || params.member("_meta")?.member(CLIENT_CAPABILITIES).map(Json::get);
     match promotion_reply {
         PromotionReply::Task(Dialect::Extension) => {
             WhoIsAsked::Followers(capabilities().unwrap_or("{}").into())
         }
-        PromotionReply::Task(Dialect::Core) | PromotionReply::Words => WhoIsAsked::Nobody,
+        PromotionReply::Task(Dialect::Core) => WhoIsAsked::Followers(declared.unwrap_or_else(|| "{}".into())),
+        PromotionReply::Words => WhoIsAsked::Nobody,
     }
 }
 

@@ -59,13 +59,6 @@ impl ProcessEffects {
         })
     }
 
-    /// Writes the gathered lines to the server.
-    pub(super) fn flush_server(&mut self) {
-        if let Some(process) = &mut self.process {
-            process.write_from(&mut self.to_server);
-        }
-    }
-
     /// Returns whether bytes wait for the server.
     pub(super) fn has_output_for_server(&self) -> bool {
         !self.to_server.is_empty() || self.process.as_ref().is_some_and(ServerProcess::has_backlog)
@@ -81,6 +74,12 @@ impl WrapEffects for ProcessEffects {
         let input = self.process.as_mut().and_then(|process| process.server.input.as_mut());
         let full = line.len() + self.to_server.cost() > self.gathered;
         self.to_server.push(Class::Kept, line, input.filter(|_| full), self.memory.as_ref());
+    }
+
+    fn flush_server(&mut self) {
+        if let Some(process) = &mut self.process {
+            process.write_from(&mut self.to_server);
+        }
     }
 
     fn client_backlog(&self) -> usize {

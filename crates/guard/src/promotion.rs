@@ -85,6 +85,8 @@ pub struct Promote {
     pub client: Option<String>,
     /// The revision that the client speaks.
     pub revision: Revision,
+    /// The capabilities in the client's handshake, as JSON.
+    pub capabilities: Option<Box<str>>,
     /// The form of the reply that the client gets in place of the answer.
     pub(super) promotion_reply: PromotionReply,
     /// The names of the tools about jobs.
@@ -232,6 +234,7 @@ impl GuardedCall {
             elapsed,
             client: client.name().map(str::to_owned),
             revision: client.revision(),
+            capabilities: client.capabilities().map(Into::into),
             promotion_reply: promotion.promotion_reply,
             names: added_capabilities.names(),
             is_repeatable: added_capabilities.is_repeatable(&tool),

@@ -1,6 +1,6 @@
-//! Requests of the server that wait for the client's answer.
+//! Requests of the server, and of the local job server, that wait for the client's answer.
 //!
-//! Invariant: the client knows each question by an id under which it owes no other answer.
+//! Invariant: the client knows each question by an id under which it owes no other answer, whoever has asked.
 
 use std::time::Duration;
 
@@ -9,9 +9,19 @@ use unhang_wire::{Completion, Id, InFlight, InvalidReason, RegisterError, compos
 
 use super::{effects::WrapEffects, own_requests::OwnRequests};
 
-/// A request of the server. The key of the table is the id on the client's side.
+/// The party that has asked a question.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Asker {
+    Server,
+    /// The local job server, on behalf of a job that another process holds.
+    JobServer,
+}
+
+/// A request of one of the two. The key of the table is the id on the client's side.
 #[derive(Debug)]
 pub(super) struct ServerQuestion {
+    pub asker: Asker,
+    /// The asker's own id of the question.
     pub server_id: Id,
     /// Whether the question went out as one about a task of ours, which the server does not hear of.
     pub is_of_a_task: bool,
@@ -31,7 +41,7 @@ impl ServerQuestion {
     }
 }
 
-/// The requests of the server that are open.
+/// The requests of both that are open. Everything that does not name the asker is about those of the server.
 #[derive(Debug)]
 pub(super) struct ServerQuestions {
     in_flight: InFlight<ServerQuestion>,
@@ -44,29 +54,38 @@ impl Default for ServerQuestions {
 }
 
 impl ServerQuestions {
-    pub(super) fn len(&self) -> usize {
-        self.in_flight.len()
+    fn of(&self, asker: Asker) -> impl Iterator<Item = (&Id, &ServerQuestion)> {
+        self.in_flight.iter().filter(move |(_, question)| question.asker == asker)
+    }
+
+    /// Counts the questions of one of the two.
+    pub(super) fn len(&self, asker: Asker) -> usize {
+        self.of(asker).count()
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.in_flight.is_empty()
+        self.of(Asker::Server).next().is_none()
     }
 
     /// Enters a question under the server's own id. If the client still owes an answer under that id, to a question of a process that is
-    /// gone, it gets an id of ours. Returns that new id, or `None` if the server's own is used.
+    /// gone or of the local job server, it gets an id of ours. Questions of the local job server always do. Returns that new id, or `None`
+    /// if the server's own is used.
     pub(super) fn register(
         &mut self,
         question: ServerQuestion,
-        deadline: Duration,
+        deadline: Option<Duration>,
         own_requests: &mut OwnRequests,
         is_free_elsewhere: impl Fn(&Id) -> bool,
     ) -> Option<Id> {
-        let registered = self.in_flight.register(question.server_id.clone(), Some(deadline), question);
-        let Err(RegisterError::InFlight(question) | RegisterError::AwaitsLate(question)) = registered else {
-            return None;
+        let question = match question.asker {
+            Asker::JobServer => question,
+            Asker::Server => match self.in_flight.register(question.server_id.clone(), deadline, question) {
+                Ok(()) => return None,
+                Err(RegisterError::InFlight(question) | RegisterError::AwaitsLate(question)) => question,
+            },
         };
         let client_side_id = own_requests.next_id(|id| self.in_flight.is_free(id) && is_free_elsewhere(id));
-        let _registered = self.in_flight.register(client_side_id.clone(), Some(deadline), question);
+        let _registered = self.in_flight.register(client_side_id.clone(), deadline, question);
         Some(client_side_id)
     }
 
@@ -99,11 +118,12 @@ impl ServerQuestions {
         max_in_flight: usize,
     ) -> Option<ErrorReport<'static>> {
         let report = |kind, summary, hint| Some(ErrorReport { kind, summary, hint });
-        if self.len() >= max_in_flight {
-            let happened = format!("the client has not answered {} requests of `{server}`", self.len());
+        let open = self.len(Asker::Server);
+        if open >= max_in_flight {
+            let happened = format!("the client has not answered {open} requests of `{server}`");
             return report(FaultKind::Overloaded, happened, "wait for its answers");
         }
-        if self.asked_as(server_id).is_some() {
+        if self.asked_as(Asker::Server, server_id).is_some() {
             let happened = format!("a request with the id {server_id} is still in flight");
             return report(FaultKind::InvalidRequest, happened, "give each request an id of its own");
         }
@@ -112,28 +132,29 @@ impl ServerQuestions {
 
     /// Returns the server's own ids of the open questions.
     pub(super) fn server_ids(&self) -> impl Iterator<Item = &Id> {
-        self.in_flight.iter().map(|(_, question)| &question.server_id)
+        self.of(Asker::Server).map(|(_, question)| &question.server_id)
     }
 
-    fn asked_as(&self, server_id: &Id) -> Option<&Id> {
-        self.in_flight.iter().find(|(_, question)| question.server_id == *server_id).map(|(id, _)| id)
+    /// Returns the id on the client's side of the open question that its asker knows by this id.
+    fn asked_as(&self, asker: Asker, server_id: &Id) -> Option<&Id> {
+        self.of(asker).find(|(_, question)| question.server_id == *server_id).map(|(id, _)| id)
     }
 
     /// Returns a question that was asked at this time or later.
     pub(super) fn asked_since(&self, since: Duration) -> Option<&ServerQuestion> {
-        self.in_flight.iter().map(|(_, question)| question).find(|question| question.since >= since)
+        self.of(Asker::Server).map(|(_, question)| question).find(|question| question.since >= since)
     }
 
-    /// Ends a question that the server withdraws. Returns its id on the client's side, or `None` if it is not open.
-    pub(super) fn withdraw(&mut self, server_id: &Id) -> Option<Id> {
-        let client_side_id = self.asked_as(server_id).cloned()?;
+    /// Ends a question that its asker withdraws. Returns its id on the client's side, or `None` if it is not open.
+    pub(super) fn withdraw(&mut self, asker: Asker, server_id: &Id) -> Option<Id> {
+        let client_side_id = self.asked_as(asker, server_id).cloned()?;
         let _withdrawn = self.in_flight.cancel(&client_side_id);
         Some(client_side_id)
     }
 
     /// Withdraws the questions of a process that is gone. Answers of the client go nowhere then.
     pub(super) fn withdraw_all(&mut self, effects: &mut impl WrapEffects) {
-        let ids: Vec<Id> = self.in_flight.iter().map(|(id, _)| id.clone()).collect();
+        let ids: Vec<Id> = self.of(Asker::Server).map(|(id, _)| id.clone()).collect();
         for id in ids.into_iter() {
             let _withdrawn = self.in_flight.cancel(&id);
             effects

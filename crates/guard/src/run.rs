@@ -27,7 +27,7 @@ use unhang_wire::Lines;
 
 use self::job_events::{DepartedServer, UnsentJob};
 use super::{
-    effects::WrapAction,
+    effects::{WrapAction, WrapEffects},
     job_bridge::{self, Adopted, JobBridge, OpenJobs},
     process_effects::ProcessEffects,
     wrap_session::WrapSession,

@@ -382,7 +382,9 @@ impl WrapSession {
             self.list_job_tools(effects);
         }
         if is_kept_back && self.phase.serves() {
+            // A client that has the id may end this process at once, and the call would be lost.
             self.send_or_hold(wire_id, effects);
+            effects.flush_server();
         }
         self.answer_with((&promoted.client_id, promoted.batch), result, effects);
         true

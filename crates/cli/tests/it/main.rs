@@ -65,6 +65,7 @@ mod gateway_streams;
 mod gateway_tasks;
 mod gateway_traces;
 mod gateway_windows;
+mod guarded_questions;
 mod guide;
 mod harness;
 mod hostile_clients;

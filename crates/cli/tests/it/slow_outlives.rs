@@ -41,7 +41,7 @@ pub(crate) struct Scene {
 }
 
 /// The command of a guard with a recorder in front of the server.
-fn guard_of(sandbox: &Sandbox, server: &[&str]) -> Command {
+pub(crate) fn guard_of(sandbox: &Sandbox, server: &[&str]) -> Command {
     let mut command = sandbox.unhang();
     command.args(["-v", "wrap", "--name", "srv", "--promote-after", "500ms", "--stop-grace", "500ms", "--"]);
     command.args(server);
@@ -66,7 +66,7 @@ impl Scene {
         Scene::of(sandbox, client)
     }
 
-    fn of(sandbox: Sandbox, client: Client) -> Scene {
+    pub(crate) fn of(sandbox: Sandbox, client: Client) -> Scene {
         Scene::of_caller(sandbox, StdioCaller { client, is_guarded: true })
     }
 

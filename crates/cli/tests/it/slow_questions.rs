@@ -15,13 +15,13 @@ use crate::{
 };
 
 /// The method of a question to a person.
-const ASKED: &str = "elicitation/create";
+pub(crate) const ASKED: &str = "elicitation/create";
 
 /// The words of a server of the handshake.
-const LEGACY: [&str; 4] = ["zoo", "slow-answers", "--era", "legacy"];
+pub(crate) const LEGACY: [&str; 4] = ["zoo", "slow-answers", "--era", "legacy"];
 
 /// A gateway in front of a server of this kind, with a recorder between.
-fn configure(sandbox: &Sandbox, server: &[&str], more: &str) {
+pub(crate) fn configure(sandbox: &Sandbox, server: &[&str], more: &str) {
     let words = [&recorded()[1..], server].concat();
     let words: Vec<String> = words.iter().map(|word| format!("{word:?}")).collect();
     let plain = "args = [\"zoo\", \"slow-answers\"]\n";
@@ -31,20 +31,20 @@ fn configure(sandbox: &Sandbox, server: &[&str], more: &str) {
     fs::write(sandbox.path().join("unhang.toml"), config).expect("a file");
 }
 
-fn gateway(sandbox: &Sandbox) -> StdioCaller {
+pub(crate) fn gateway(sandbox: &Sandbox) -> StdioCaller {
     let mut command = sandbox.unhang();
     command.args(["-v", "serve"]).process_group(0);
     StdioCaller::at(Client::start(command))
 }
 
-fn asking(method: &str) -> Value {
+pub(crate) fn asking(method: &str) -> Value {
     let mut arguments = until_go("asks", 64);
     (arguments["ask"], arguments["question"]) = (json!(true), json!(method));
     arguments
 }
 
 /// The files of the job's questions.
-fn files(scene: &Scene, task: &Value) -> Vec<PathBuf> {
+pub(crate) fn files(scene: &Scene, task: &Value) -> Vec<PathBuf> {
     let folder = scene.sandbox.path().join("state/jobs").join(task.as_str().expect("an id"));
     let entries = fs::read_dir(folder).expect("a folder").map(|entry| entry.expect("an entry").path());
     let is_one = |path: &PathBuf| {
@@ -56,7 +56,7 @@ fn files(scene: &Scene, task: &Value) -> Vec<PathBuf> {
 
 /// Demands that the tool has run once, and that nothing is left.
 #[track_caller]
-fn over(scene: &Scene, task: &Value) {
+pub(crate) fn over(scene: &Scene, task: &Value) {
     assert_eq!(scene.ended(task)["status"], "completed");
     assert_eq!(scene.asked(&["\"tools/call\"", "\"label\":\"asks\""]), 1);
     assert!(files(scene, task).is_empty(), "{:?}", files(scene, task));
@@ -89,7 +89,7 @@ fn able() -> Value {
 
 /// The task as a client of 2026-07-28 sees it, once it waits for input.
 #[track_caller]
-fn modern_question(client: &mut Modern, task: &Value) -> String {
+pub(crate) fn modern_question(client: &mut Modern, task: &Value) -> String {
     let mut told = Value::Null;
     wait_until("the question", PATIENCE, || {
         told = client.ask_as("tasks/get", json!({ "taskId": task }), able())["result"].clone();
@@ -100,7 +100,7 @@ fn modern_question(client: &mut Modern, task: &Value) -> String {
 }
 
 #[track_caller]
-fn modern_answer(client: &mut Modern, task: &Value, key: &str, name: &str) {
+pub(crate) fn modern_answer(client: &mut Modern, task: &Value, key: &str, name: &str) {
     let answer = json!({ key: { "action": "accept", "content": { "name": name } } });
     let answer = client.ask_as("tasks/update", json!({ "taskId": task, "inputResponses": answer }), able());
     assert!(answer["result"].is_object(), "{answer}");

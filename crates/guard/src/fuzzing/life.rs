@@ -10,8 +10,8 @@ use unhang_wire::{Line, Lines};
 
 use super::{
     super::{
-        effects::WrapAction, held_input::WaitingForServer, session_phase::WrapPhase, supervision::ServerLink,
-        wrap_session::WrapSession,
+        effects::WrapAction, held_input::WaitingForServer, questions::Asker, session_phase::WrapPhase,
+        supervision::ServerLink, wrap_session::WrapSession,
     },
     client::SendContext,
     job_bridge::TestBridgeEvent,
@@ -580,7 +580,7 @@ impl SessionSimulation {
         assert!(ended <= LATE_IDS && wrap_session.junk.lines().len() <= JUNK_LINES);
         assert!(
             wrap_session.in_flight() <= self.limits.max_in_flight + self.world.bridge.asked_again
-                && wrap_session.questions.len() <= self.limits.max_in_flight
+                && wrap_session.questions.len(Asker::Server) <= self.limits.max_in_flight
         );
     }
 }

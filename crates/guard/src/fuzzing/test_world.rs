@@ -168,6 +168,10 @@ impl WrapEffects for TestWorld {
         self.to_server.push(Class::Kept, line, full.then_some(&mut self.server_pipe), self.memory.as_ref());
     }
 
+    fn flush_server(&mut self) {
+        self.to_server.flush(&mut self.server_pipe);
+    }
+
     fn client_backlog(&self) -> usize {
         self.to_client.cost()
     }

@@ -15,6 +15,7 @@ use unhang_wire::Id;
 
 use super::{
     super::{
+        effects::WrapEffects,
         job_bridge::{Adopted, BridgeEvent},
         relays::RepeatedRequest,
         session_phase::WrapPhase,

@@ -183,3 +183,80 @@ fn a_job_server_that_does_not_open_keeps_nobody_waiting_and_nothing_piles_up_for
     guarded.client(ASKED);
     guarded.heard_fault(7, -31005);
 }
+
+/// A question of the local job server.
+const QUESTION: &str =
+    r#"{"jsonrpc":"2.0","id":"unhang-1","method":"elicitation/create","params":{"message":"who"}}"#;
+
+impl Guarded {
+    /// The id under which the client gets the only question.
+    #[track_caller]
+    fn asked_of_the_client(&mut self) -> Value {
+        let received = self.received();
+        assert_eq!(
+            (received.len(), &received[0]["method"]),
+            (1, &json!("elicitation/create")),
+            "{received:?}"
+        );
+        received[0]["id"].clone()
+    }
+}
+
+#[test]
+fn a_question_of_the_job_server_and_one_of_the_server_have_ids_of_their_own_and_each_gets_its_answer() {
+    let mut guarded = Guarded::with_jobs(Limits::default());
+    guarded.server(QUESTION);
+    let theirs = guarded.asked_of_the_client();
+    guarded.job_server_says(QUESTION);
+    let of_a_job = guarded.asked_of_the_client();
+    guarded.job_server_says(&QUESTION.replace("unhang-1", "unhang-9"));
+    let of_another = guarded.asked_of_the_client();
+    // The server takes the id under which the client knows a question of the job server.
+    guarded.server(&QUESTION.replace("unhang-1", of_a_job.as_str().unwrap()));
+    let last = guarded.asked_of_the_client();
+    let ids = [&theirs, &of_a_job, &of_another, &last];
+    assert!((1..4).all(|index| !ids[..index].contains(&ids[index])), "{ids:?}");
+    for id in ids {
+        let meta = json!({"io.modelcontextprotocol/related-task": {"taskId": "abcdefgh2345"}});
+        guarded.client(&json!({"jsonrpc":"2.0","id":id,"result":{"for":id,"_meta":meta}}).to_string());
+    }
+    let said = guarded.said();
+    let of_server: Vec<_> = said.iter().map(|said| (&said["id"], &said["result"]["for"])).collect();
+    assert_eq!(of_server, [(&json!("unhang-1"), &theirs), (&of_a_job, &last)]);
+    let told = guarded.asked_of_the_job_server();
+    let answer = |id: &str, of: &Value| json!({"jsonrpc":"2.0","id":id,"result":{"for":of}});
+    assert_eq!(told, [answer("unhang-1", &of_a_job), answer("unhang-9", &of_another)], "without the task");
+}
+
+#[test]
+fn a_question_of_the_job_server_ends_by_its_own_word_and_outlives_the_server() {
+    let mut guarded = Guarded::with_jobs(Limits { max_message: 1000, max_in_flight: 2, ..Limits::default() });
+    guarded.job_server_says(QUESTION);
+    let id = guarded.asked_of_the_client();
+    guarded.dies();
+    assert!(guarded.received().iter().all(|heard| heard["method"] != "notifications/cancelled"));
+    shake_again(&mut guarded);
+    guarded.said();
+    let cancelled =
+        r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"unhang-1"}}"#;
+    // The server has asked nothing under that id.
+    guarded.job_server_says(cancelled);
+    assert_eq!(guarded.received()[0]["params"]["requestId"], id);
+    guarded.job_server_says(cancelled);
+    guarded.client(&json!({"jsonrpc":"2.0","id":id,"result":{}}).to_string());
+    assert_eq!(
+        (guarded.received(), guarded.asked_of_the_job_server(), guarded.said()),
+        (vec![], vec![], vec![])
+    );
+    // An answer that cannot be read is an error for the one who has asked.
+    guarded.job_server_says(QUESTION);
+    let id = guarded.asked_of_the_client();
+    guarded.client(&json!({"jsonrpc":"2.0","id":id,"result":{"x":"x".repeat(2000)}}).to_string());
+    let told = guarded.asked_of_the_job_server();
+    assert_eq!((&told[0]["id"], &told[0]["error"]["code"]), (&json!("unhang-1"), &json!(-31006)), "{told:?}");
+    // They have a limit, and one too many waits.
+    for count in 1..=3 {
+        guarded.job_server_says(&QUESTION.replace("unhang-1", &format!("unhang-{count}")));
+    }
+    assert_eq!((guarded.received().len(), guarded.asked_of_the_job_server().len()), (2, 0));
+}

@@ -41,14 +41,21 @@ struct RecordedEffects {
     job_server_backlog: usize,
     client_backlog: usize,
     server_backlog: usize,
+    /// The number of lines for the server that had left when the last line for the client came.
+    sent_before_client: usize,
+    flushed: usize,
 }
 
 impl WrapEffects for RecordedEffects {
     fn to_client(&mut self, class: Class, line: &[u8]) {
         self.client.push((class, String::from_utf8(line.to_vec()).unwrap()));
+        self.sent_before_client = self.flushed;
     }
     fn to_server(&mut self, line: &[u8]) {
         self.server.push(String::from_utf8(line.to_vec()).unwrap());
+    }
+    fn flush_server(&mut self) {
+        self.flushed = self.server.len();
     }
     fn client_backlog(&self) -> usize {
         self.client_backlog

@@ -358,6 +358,18 @@ fn a_task_for_which_there_is_no_room_is_refused_at_once() {
     assert_eq!((guarded.actions().len(), guarded.said().len()), (2, 0));
 }
 
+/// Whoever has the id may kill this process.
+#[test]
+fn the_server_has_the_call_of_a_task_before_the_client_has_the_id() {
+    let mut guarded = Guarded::with_jobs(Limits::default());
+    guarded.client(TASK);
+    guarded.wait(Duration::ZERO);
+    let order = guarded.order();
+    guarded.promoted(&order);
+    assert_eq!(guarded.effects.sent_before_client, 1);
+    assert_eq!(guarded.said()[0]["method"], "tools/call");
+}
+
 #[test]
 fn a_task_that_is_given_up_before_there_is_one_never_comes_to_its_server() {
     let mut guarded = Guarded::with_jobs(Limits::default());
