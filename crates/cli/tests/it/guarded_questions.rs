@@ -91,7 +91,7 @@ fn a_question_after_the_death_of_the_guard_is_answered_behind_a_gateway() {
         let (mut scene, task) = guarded_task();
         scene.kill_guard();
         scene.go();
-        configure(&scene.sandbox, &LEGACY);
+        configure(&scene.sandbox, &LEGACY, "");
         let mut client = gateway(&scene.sandbox);
         if is_modern {
             let mut modern = Modern::Pipes(client);
@@ -136,7 +136,7 @@ fn a_client_that_no_longer_waits_for_the_result_leaves_the_question_open() {
         let mut next = match is_guarded {
             true => StdioCaller::new(&scene.sandbox, true, &[]),
             false => {
-                configure(&scene.sandbox, &LEGACY);
+                configure(&scene.sandbox, &LEGACY, "");
                 gateway(&scene.sandbox)
             }
         };
