@@ -117,6 +117,8 @@ pub async fn run(spec: GuardSpec, mut stops: mpsc::Receiver<Stop>) -> io::Result
         // The server and the plan have a call before its client has the id of the job.
         shell.effects.flush_server();
         shell.note_sent_calls();
+        // A question whose answer the server has is not asked again.
+        shell.note_processed();
         shell.effects.to_client.flush();
         shell.keep_sent_jobs();
         shell.notice_lost_peers();
