@@ -327,9 +327,11 @@ impl JobService for EngineService {
     }
 
     fn status(&self, id: JobId, wait: Duration) -> JobFuture<'_, JobReport> {
-        Box::pin(
-            async move { Ok(self.told(&self.engine_with(id).await?.wait(id, Deadline::after(wait)).await?)) },
-        )
+        Box::pin(async move {
+            let engine = self.engine_with(id).await?;
+            let status = engine.wait(id, Deadline::after(wait)).await?;
+            Ok(self.told(&status).with_open_questions(&engine).await)
+        })
     }
 
     fn results(&self, id: JobId) -> JobFuture<'_, Located<ResultsReport>> {

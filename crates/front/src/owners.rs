@@ -166,7 +166,7 @@ pub(super) fn subject(known: &KnownServers, request: &ClientRequest<'_>) -> Resu
 
 /// Words the error for a name of a server that could not be listed, with the reason. Returns `None` if the name is not of such a server.
 pub(super) fn missing(known: &KnownServers, what: &str, name: &str) -> Option<ErrorReport<'static>> {
-    let (absent, why) = known.absent.iter().find_map(|absent| Some((absent, absent.why_without(name)?)))?;
+    let (absent, why) = known.failed_owner(name)?;
     let name = shortened(name, MOST_ECHOED);
     let happened =
         format!("the {what} `{name}` is not available, because `{}` is not available: {why}", absent.server);

@@ -74,6 +74,14 @@ impl KnownServers {
         self.catalog.prompt(name).or_else(|| self.unlisted(name))
     }
 
+    /// Returns the server that a tool or a prompt of this name belongs to and that could not be listed, and why. Returns `None` if there is
+    /// no such server.
+    #[must_use]
+    pub fn failed_owner(&self, name: &str) -> Option<(&UnlistedServer, &str)> {
+        let is_only_server = self.timeouts.len() == 1;
+        self.absent.iter().find_map(|absent| Some((absent, absent.why_without(name, is_only_server)?)))
+    }
+
     fn unlisted(&self, name: &str) -> Option<Owner> {
         let mut all = self.timeouts.iter().filter(|(_, timeouts)| timeouts.may_have(name));
         all.next().map(|(server, _)| Owner { server: *server, name: name.to_owned() })
@@ -88,9 +96,9 @@ impl UnlistedServer {
     }
 
     /// Returns why the server could not be listed, if the name says that it belongs to this server. Returns `None` otherwise.
-    #[must_use]
-    pub fn why_without(&self, name: &str) -> Option<&str> {
-        let is_its = !self.beginning.is_empty() && name.starts_with(&self.beginning);
+    fn why_without(&self, name: &str, is_only_server: bool) -> Option<&str> {
+        // Without a beginning, a name of another server looks the same.
+        let is_its = name.starts_with(&self.beginning) && (is_only_server || !self.beginning.is_empty());
         self.why.as_deref().filter(|_| is_its)
     }
 }

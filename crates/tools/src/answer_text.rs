@@ -118,6 +118,9 @@ fn sentence(job: &JobReport) -> String {
         sentence.push_str(&format!(" ({part})"));
     }
     sentence.push('.');
+    if let Some(awaited) = job.awaited_answer() {
+        sentence.push_str(&format!(" It {awaited}."));
+    }
     if let Some(reason) = &job.state_reason {
         sentence.push_str(&format!(" Its result is not in the state: {reason}."));
     }

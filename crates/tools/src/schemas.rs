@@ -143,6 +143,10 @@ fn head() -> Map<String, Value> {
         "progress": { "type": "number", "minimum": 0, "maximum": 1 },
         "progress_message": { "type": "string" },
         "queue_position": { "type": "integer" },
+        "open_questions": {
+            "type": "integer",
+            "description": "The number of questions that the call waits with. A client that follows the task can answer them.",
+        },
         "wait_reason": { "type": "string", "description": "The reason why the job does not start although a slot is free." },
         "exit_code": { "type": "integer" },
         "signal": { "type": "integer" },

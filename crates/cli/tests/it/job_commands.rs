@@ -133,7 +133,8 @@ fn wait_tells_whether_all_completed() {
     jobs.demand(0, &["job", "wait", &well, &well]);
     let (stdout, _) = jobs.demand(1, &["job", "wait", "--output", "text", &well, &badly]);
     assert!(stdout.contains(&format!("{well} completed after ")), "{stdout}");
-    assert!(stdout.contains(&format!("{badly} failed: exit code 4 after ")), "{stdout}");
+    assert!(stdout.contains(&format!("{badly} failed after ")), "{stdout}");
+    assert!(stdout.ends_with("(sh): exit code 4\n"), "{stdout}");
     let long = jobs.submit(&[], UNTIL_GO);
     let (stdout, stderr) = jobs.demand(4, &["job", "wait", "--timeout", "100ms", &long, &well]);
     assert!(stderr.contains("not ended within 100ms") && stderr.contains(&long), "{stderr}");

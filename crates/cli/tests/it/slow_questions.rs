@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::{
     callers::{StdioCaller, slow_server},
-    harness::{Client, PATIENCE, Sandbox, wait_until},
+    harness::{Client, PATIENCE, Sandbox, run_to_end, wait_until},
     processes::{children, lifeline},
     slow_outlives::{Scene, recorded, until_go},
     slow_tasks::{EXTENSION, Modern},
@@ -131,6 +131,26 @@ fn a_question_after_the_death_of_the_gateway_is_answered_by_tasks_update() {
     }
 }
 
+/// Demands that the status of the job names its open question, for agents and for people.
+#[track_caller]
+fn says_that_it_waits(scene: &Scene, client: &mut Modern, task: &Value) {
+    let words = "waits for an answer: 1 open question; a client that follows the task can answer";
+    let asked = json!({ "name": "unhang_get_job_status", "arguments": { "job_id": task } });
+    let told = client.ask_as("tools/call", asked, able())["result"].clone();
+    let fields = &told["structuredContent"];
+    assert_eq!((&fields["status"], &fields["open_questions"]), (&json!("running"), &json!(1)), "{told}");
+    assert!(told["content"][0]["text"].as_str().is_some_and(|text| text.contains(words)), "{told}");
+    let shown = scene.shown(task);
+    assert_eq!(
+        (&shown["open_questions"], &shown["server"], &shown["tool"]),
+        (&json!(1), &json!("srv"), &json!("slow"))
+    );
+    let mut show = scene.sandbox.unhang();
+    show.args(["job", "show", task.as_str().expect("an id"), "--output", "text"]);
+    let (_, text, _) = run_to_end(show);
+    assert!(text.contains(words) && text.contains("tool slow of server srv"), "{text}");
+}
+
 /// The owner lives, and the client of another process answers.
 #[test]
 fn a_question_of_a_living_gateway_is_answered_from_another_process() {
@@ -138,8 +158,10 @@ fn a_question_of_a_living_gateway_is_answered_from_another_process() {
     scene.go();
     let mut client = Modern::Pipes(StdioCaller::new(&scene.sandbox, true, &[]));
     let key = modern_question(&mut client, &task);
+    says_that_it_waits(&scene, &mut client, &task);
     modern_answer(&mut client, &task, &key, "Ada");
-    assert_eq!(scene.ended(&task)["status"], "completed");
+    let ended = scene.ended(&task);
+    assert_eq!((&ended["status"], &ended["open_questions"]), (&json!("completed"), &Value::Null));
     let result = scene.unhang_job(&["result", task.as_str().expect("an id")]).to_string();
     assert!(result.contains("Ada"), "{result}");
     let Modern::Pipes(mut client) = client else { unreachable!("it has pipes") };

@@ -189,7 +189,9 @@ fn a_time_has_one_of_the_units_that_are_documented() {
 fn f_76_the_hint_about_a_prompt_names_what_prompts_have() {
     let (code, _, stderr) = ask(&["prompt", "greeting", "nme=a"], &["well-behaved"]);
     assert!(
-        code == 2 && stderr.contains("hint: `unhang prompts S` shows the arguments of a prompt\n"),
+        code == 2
+            && stderr
+                .contains("hint: `unhang prompts` with the same server shows the arguments of its prompts\n"),
         "{code} {stderr}"
     );
     assert!(!stderr.contains("--no-check") && stderr.contains("`greeting` was not requested"), "{stderr}");

@@ -236,3 +236,27 @@ fn a_template_is_completed_by_the_server_that_has_it_though_that_of_another_fits
         front.mcp_session.answered(front.now, key, &answered(Era::Legacy, Ok(raw("{}"))), &mut front.effects);
     }
 }
+
+#[test]
+fn a_name_without_a_beginning_gets_the_failure_of_the_only_server() {
+    let why = Some("`late` did not answer `initialize` within 2s");
+    let failed =
+        |beginning| KnownServers { absent: absent(&[("late", beginning, why)]), ..known(&[TOOL], true) };
+    let alone = |known: KnownServers| KnownServers {
+        timeouts: Arc::new([(0, RequestTimeouts::default())].into()),
+        ..known
+    };
+    let with_other = |known: KnownServers| {
+        let timeouts = [(0, RequestTimeouts::default()), (1, RequestTimeouts::default())];
+        KnownServers { timeouts: Arc::new(timeouts.into()), ..known }
+    };
+    for (known, names_cause) in
+        [(alone(failed("")), true), (alone(failed("late__")), false), (with_other(failed("")), false)]
+    {
+        let mut front = fronted(known);
+        ask(&mut front, 1, "tools/call", r#"{"name":"quick"}"#);
+        let error = front.heard_fault(1, -32602);
+        let message = error["message"].as_str().unwrap_or_default();
+        assert_eq!(message.contains("within 2s"), names_cause, "{error}");
+    }
+}

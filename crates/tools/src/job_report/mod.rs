@@ -16,7 +16,7 @@ use serde_json::Value;
 
 use unhang_jobs::{
     document::{Document, DocumentEntry, Field},
-    engine::{JobStatus, Results},
+    engine::{Engine, JobStatus, Results},
     error::JobError,
     id::JobId,
     log::LogPage,
@@ -25,6 +25,9 @@ use unhang_jobs::{
 };
 
 pub use system::{MachineReport, SystemReport};
+
+/// The name of the tool that returns the results of a job.
+const GET_JOB_RESULTS: &str = "get_job_results";
 
 /// The reader of the next steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -134,6 +137,9 @@ pub struct JobReport {
     /// The number of jobs that start before it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub queue_position: Option<u32>,
+    /// The number of questions that the call waits with, if it has any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub open_questions: Option<usize>,
     /// Why it is not started although a slot is free.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub wait_reason: Option<String>,
@@ -267,6 +273,7 @@ impl JobReport {
             progress: progress.and_then(|progress| progress.fraction),
             progress_message: progress.and_then(|progress| progress.message.clone()),
             queue_position: *queue_position,
+            open_questions: None,
             wait_reason: wait_reason.clone(),
             exit_code: ending.and_then(|ending| ending.exit_code),
             signal: ending.and_then(|ending| ending.signal),
@@ -276,6 +283,24 @@ impl JobReport {
             state_reason: record.state_reason.clone(),
             next_steps: next_steps(record, reader),
         }
+    }
+
+    /// Adds the number of questions that the call waits with. If they cannot be read, the report goes without it.
+    #[must_use]
+    pub async fn with_open_questions(mut self, engine: &Engine) -> Self {
+        if self.kind.is_some() && !self.status.is_final() {
+            let open = engine.questions(self.job_id).await.map_or(0, |questions| questions.len());
+            self.open_questions = (open > 0).then_some(open);
+        }
+        self
+    }
+
+    /// Returns the part of a sentence about the questions that the call waits with.
+    #[must_use]
+    pub fn awaited_answer(&self) -> Option<String> {
+        let count = self.open_questions?;
+        let noun = if count == 1 { "question" } else { "questions" };
+        Some(format!("waits for an answer: {count} open {noun}; a client that follows the task can answer"))
     }
 
     /// Returns how the job ended, or the state that it is in, in a few words: `failed: exit code 3`.
@@ -322,7 +347,7 @@ impl ToolNames {
             JobState::Failed | JobState::Cancelled | JobState::Lost => "the reason why there is no answer",
             JobState::Queued | JobState::Starting | JobState::Running => return self.steps_while_it_runs(id),
         };
-        vec![format!("{prefix}get_job_results(job_id=\"{id}\") has {left}")]
+        vec![format!("{prefix}{GET_JOB_RESULTS}(job_id=\"{id}\") has {left}")]
     }
 
     fn steps_while_it_runs(self, id: JobId) -> Vec<String> {
@@ -332,7 +357,7 @@ impl ToolNames {
                 "{prefix}get_job_status(job_id=\"{id}\") in 5 to 10 seconds, with other work in between; wait_seconds=25 waits \
                  for the end instead of asking again and again"
             ),
-            format!("{prefix}get_job_results(job_id=\"{id}\") once the status is completed"),
+            format!("{prefix}{GET_JOB_RESULTS}(job_id=\"{id}\") once the status is completed"),
         ]
     }
 
@@ -348,11 +373,11 @@ impl ToolNames {
         match status {
             JobState::Queued | JobState::Starting | JobState::Running => self.steps_while_it_runs(id),
             JobState::Completed => vec![
-                format!("{prefix}get_job_results(job_id=\"{id}\") has its results"),
+                format!("{prefix}{GET_JOB_RESULTS}(job_id=\"{id}\") has its results"),
                 format!("{prefix}get_job_logs(job_id=\"{id}\") has its whole output"),
             ],
             JobState::Failed | JobState::Cancelled | JobState::Lost => vec![
-                format!("{prefix}get_job_results(job_id=\"{id}\") has the error and the end of the output"),
+                format!("{prefix}{GET_JOB_RESULTS}(job_id=\"{id}\") has the error and the end of the output"),
                 format!("{prefix}get_job_logs(job_id=\"{id}\", stream=\"stderr\") has all of stderr"),
                 "start it again once the cause is clear; unhang does not start it again by itself".to_owned(),
             ],
@@ -390,7 +415,11 @@ impl ResultsReport {
         let results_name = status.record.results.clone();
         let is_call = status.record.call.is_some();
         let results = results.map(|results| if is_call { without_protocol(results) } else { results });
-        let job = JobReport::new(&status, reader);
+        let mut job = JobReport::new(&status, reader);
+        if job.status.is_final() {
+            // The reader has the results.
+            job.next_steps.retain(|step| !step.contains(GET_JOB_RESULTS));
+        }
         Self { job, results, results_name, error, stdout_tail, stderr_tail, gone }
     }
 }

@@ -71,6 +71,38 @@ fn a_summary_says_why_where_there_is_a_why() {
     assert_eq!(summary(waiting), "queued: 95 % of the memory is in use");
 }
 
+fn call() -> CallRecord {
+    CallRecord {
+        server: "files".to_owned(),
+        tool: "index".to_owned(),
+        is_repeatable: false,
+        holder: Holder { boot_id: "b".to_owned(), process: Identity::own().unwrap().into() },
+        ticket: None,
+        keeper: None,
+        lost_with_holder: None,
+    }
+}
+
+#[test]
+fn the_results_of_a_job_do_not_point_to_themselves() {
+    for (is_call, steps) in [(true, 0), (false, 2)] {
+        let mut status = ended(JobEnd::Cancelled, |_| {});
+        status.record.call = is_call.then(call);
+        let results = Results {
+            status,
+            results: None,
+            error: None,
+            stdout_tail: String::new(),
+            stderr_tail: String::new(),
+            gone: Vec::new(),
+        };
+        let report = ResultsReport::new(results, ReportReader::Agent(ToolNames::default()));
+        let told = report.job.next_steps;
+        assert!(told.iter().all(|step| !step.contains("get_job_results")), "{told:?}");
+        assert_eq!(told.len(), steps, "{told:?}");
+    }
+}
+
 #[test]
 fn the_machine_is_told_in_tenths_of_a_per_cent_and_ties_as_what_jobs_end_with() {
     let machine =
@@ -81,15 +113,7 @@ fn the_machine_is_told_in_tenths_of_a_per_cent_and_ties_as_what_jobs_end_with() 
             status(|record| record.status = JobState::Running),
             status(|record| {
                 record.status = JobState::Running;
-                record.call = Some(CallRecord {
-                    server: "files".to_owned(),
-                    tool: "index".to_owned(),
-                    is_repeatable: false,
-                    holder: Holder { boot_id: "b".to_owned(), process: Identity::own().unwrap().into() },
-                    ticket: None,
-                    keeper: None,
-                    lost_with_holder: None,
-                });
+                record.call = Some(call());
             }),
             status(|record| record.status = JobState::Completed),
         ],

@@ -10,7 +10,10 @@ use toml::{
     de::{DeInteger, DeTable, DeValue},
 };
 
-use super::{expand::expand, keys::SettingKey};
+use super::{
+    expand::expand,
+    keys::{SettingKey, SettingKind},
+};
 use unhang_core::{
     promotion::{NoPromotion, Promotion},
     units::{parse_duration, parse_size},
@@ -70,6 +73,16 @@ impl<'a> SettingsFile<'a> {
     }
 }
 
+/// Returns the place of a key of this name in one of the tables below, such as `limits.busy-after`.
+fn place_below(name: &str, keys: &[SettingKey]) -> Option<String> {
+    keys.iter().find_map(|key| match key.kind {
+        SettingKind::Section(below) => {
+            below.iter().any(|below| below.name == name).then(|| format!("{}.{name}", key.name))
+        }
+        _ => None,
+    })
+}
+
 /// A table of the file, and the keys that it may have.
 pub(super) struct Section<'a> {
     source: &'a SettingsFile<'a>,
@@ -90,7 +103,10 @@ impl<'a> Section<'a> {
     ) -> Section<'a> {
         for name in table.keys() {
             if keys.iter().all(|key| key.name != name.get_ref()) {
-                let hint = did_you_mean(name.get_ref(), keys.iter().map(|key| key.name));
+                let hint = place_below(name.get_ref(), keys).map_or_else(
+                    || did_you_mean(name.get_ref(), keys.iter().map(|key| key.name)),
+                    |place| format!("; did you mean `{place}`?"),
+                );
                 let key = below(&path, name.get_ref());
                 let text = format!("is not known and has no effect{hint}");
                 source.warn(source.complaint(name.span().start, &key, text));

@@ -459,7 +459,7 @@ fn what_is_wrong_is_named_with_file_line_and_key() {
 fn what_has_no_effect_is_told() {
     let text =
         "[job]\n[tools.a]\ncommand = [\"a\"]\ncomand = 1\n[servers.time]\ncommand = \"uvx\"\narg = [\"x\"]
-[servers.b]\ncommand = \"b\"\ndeny = [\"d*\"]\ntools = { c = { max-inflight = 1 }, d = {} }";
+[servers.b]\nbusy-after = \"1s\"\ncommand = \"b\"\ndeny = [\"d*\"]\ntools = { c = { max-inflight = 1 }, d = {} }";
     let Loaded { settings, warnings } = read(text).expect("nothing is wrong");
     let told: Vec<_> = warnings.iter().map(ToString::to_string).collect();
     assert_eq!(
@@ -468,8 +468,9 @@ fn what_has_no_effect_is_told() {
             "unhang.toml:1:2: job: is not known and has no effect; did you mean `jobs`?",
             "unhang.toml:4:1: tools.a.comand: is not known and has no effect; did you mean `command`?",
             "unhang.toml:7:1: servers.time.arg: is not known and has no effect; did you mean `args`?",
-            "unhang.toml:11:17: servers.b.tools.c.max-inflight: is not known and has no effect; did you mean `max-in-flight`?",
-            "unhang.toml:11:37: servers.b.tools.d: is not offered, because of `allow` and `deny`, so \
+            "unhang.toml:9:1: servers.b.busy-after: is not known and has no effect; did you mean `limits.busy-after`?",
+            "unhang.toml:12:17: servers.b.tools.c.max-inflight: is not known and has no effect; did you mean `max-in-flight`?",
+            "unhang.toml:12:37: servers.b.tools.d: is not offered, because of `allow` and `deny`, so \
              this has no effect",
         ]
     );

@@ -29,9 +29,11 @@ pub(super) fn check_tool(
             }
         }
     }
-    let hint = "`unhang tools S TOOL` shows the arguments of a tool; --no-check calls the tool without this \
-        check";
-    told(&format!("`{tool}` was not called"), &complaints, hint)
+    let hint = format!(
+        "`unhang tools` with the same server and `{tool}` shows the arguments; --no-check calls the tool without \
+         this check"
+    );
+    told(&format!("`{tool}` was not called"), &complaints, &hint)
 }
 
 /// Compares the arguments of a prompt with those that it lists.
@@ -47,7 +49,7 @@ pub(super) fn check_prompt(
         listed.iter().filter(|argument| argument["required"] == true).map(name).collect();
     let mut complaints = missing(arguments, needed.iter().map(String::as_str));
     complaints.extend(unknown(prompt, arguments, &names.iter().map(String::as_str).collect::<Vec<_>>()));
-    let hint = "`unhang prompts S` shows the arguments of a prompt";
+    let hint = "`unhang prompts` with the same server shows the arguments of its prompts";
     told(&format!("`{prompt}` was not requested"), &complaints, hint)
 }
 

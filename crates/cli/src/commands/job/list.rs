@@ -163,6 +163,7 @@ mod tests {
             progress: None,
             progress_message: None,
             queue_position: None,
+            open_questions: None,
             wait_reason: None,
             exit_code: None,
             signal: None,

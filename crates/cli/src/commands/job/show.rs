@@ -5,7 +5,7 @@ use std::{fmt::Write, path::PathBuf, time::Duration};
 use serde::Serialize;
 use unhang::{
     job_report::{JobReport, ReportReader},
-    jobs::record::JobRecord,
+    jobs::record::{CallRecord, JobRecord},
     units::in_words,
 };
 use unhang_terminal::text::escaped;
@@ -20,22 +20,32 @@ use crate::{
 struct ShownJob {
     #[serde(flatten)]
     job: JobReport,
+    #[serde(flatten)]
+    call: Option<ShownCall>,
     command: Vec<String>,
     folder: PathBuf,
     job_folder: PathBuf,
     work_folder: PathBuf,
 }
 
+/// The server and the tool of a call.
+#[derive(Serialize)]
+struct ShownCall {
+    server: String,
+    tool: String,
+}
+
 pub(super) async fn run(context: &JobContext, reference: &JobReference) -> CommandOutcome {
     let engine = context.engine().await?;
     let id = context.meant(&engine, reference).await?;
     let status = engine.status(id).await.map_err(|error| failure(&error))?;
-    let JobRecord { command, folder, .. } = status.record.clone();
-    let mut job = JobReport::new(&status, ReportReader::Person);
+    let JobRecord { command, folder, call, .. } = status.record.clone();
+    let call = call.map(|CallRecord { server, tool, .. }| ShownCall { server, tool });
+    let mut job = JobReport::new(&status, ReportReader::Person).with_open_questions(&engine).await;
     // The person is already looking at the output of this step.
     job.next_steps.retain(|step| !step.starts_with("unhang job show"));
     let (job_folder, work_folder) = (engine.job_folder(id), engine.work_folder(&status.record));
-    let shown = ShownJob { job, command, folder, job_folder, work_folder };
+    let shown = ShownJob { job, call, command, folder, job_folder, work_folder };
     Ok(context.report(&shown, || text(&shown, &status.record)))
 }
 
@@ -47,10 +57,16 @@ fn text(shown: &ShownJob, record: &JobRecord) -> String {
     };
     line("id", job.job_id.as_str());
     line("name", &job.name);
+    if let Some(ShownCall { server, tool }) = &shown.call {
+        line("call", &format!("tool {tool} of server {server}"));
+    }
     line("status", &job.summary());
     if let Some(progress) = job.progress {
         let message = job.progress_message.as_deref().unwrap_or_default();
         line("progress", format!("{:.0} % {message}", progress * 100.0).trim_end());
+    }
+    if let Some(awaited) = job.awaited_answer() {
+        line("asks", &awaited);
     }
     if let Some(before) = job.queue_position {
         line("queue", &format!("{before} before it"));

@@ -70,7 +70,8 @@ pub(super) async fn run(context: &JobContext, arguments: &JobWait) -> CommandOut
 
 fn line(report: &JobReport) -> String {
     let took = in_words(std::time::Duration::from_secs_f64(report.elapsed_time_seconds));
-    format!("{} {} after {took} ({})\n", report.job_id, escaped(&report.summary()), escaped(&report.name))
+    let cause = report.cause().map_or_else(String::new, |cause| format!(": {}", escaped(&cause)));
+    format!("{} {} after {took} ({}){cause}\n", report.job_id, report.status, escaped(&report.name))
 }
 
 /// Returns the jobs that have not ended.

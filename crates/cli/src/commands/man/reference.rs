@@ -20,7 +20,8 @@ const HEAD: &str = "\
 This page lists every command with its arguments, flags and exit codes. The help (`unhang COMMAND --help`), the manual
 (`unhang man DIR`) and the completions of shells (`unhang completions SHELL`) have the same texts. The guides show how to
 use the commands: [wrap](../guide/wrap.md), [command line](../guide/command-line.md), [jobs](../guide/jobs.md),
-[jobs for servers](../guide/jobs-for-servers.md).
+[jobs for servers](../guide/jobs-for-servers.md). The page leaves out `unhang zoo`, which starts the faulty servers of
+`unhang demo`; `unhang zoo --help` describes it.
 
 A flag overrides its environment variable. The variable overrides the configuration file, and the file overrides the
 default. Data goes to stdout, and everything else to stderr. With `-v`, every command prints its current action and its
