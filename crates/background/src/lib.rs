@@ -89,6 +89,8 @@ pub struct Promotable {
     pub limit: Duration,
     /// The key that the same call would have, if calls of the tool may be joined.
     pub same: Option<SameCall>,
+    /// Whether no process of the server has the call yet.
+    pub is_unsent: bool,
 }
 
 /// A call that has become a job.
@@ -269,7 +271,8 @@ impl PromotedCalls {
     ) -> Result<Promoted, JobServiceError> {
         let id = JobId::random()
             .map_err(|error| JobServiceError(format!("unhang cannot draw a job id: {error}")))?;
-        let Promotable { name, server, tool, is_repeatable, arguments, elapsed, limit, same } = call;
+        let Promotable { name, server, tool, is_repeatable, arguments, elapsed, limit, same, is_unsent } =
+            call;
         let (ticket, lost_with_holder) = tickets::at_adoption(news, same);
         let adoption = Adoption {
             id,
@@ -283,6 +286,7 @@ impl PromotedCalls {
             timeout: Some(limit),
             ticket,
             lost_with_holder,
+            is_unsent,
         };
         let (held, status) = self.shared.engine.adopt(adoption).await?;
         Ok(Promoted {
@@ -402,7 +406,7 @@ impl PromotedCalls {
                 }
                 let why = ended.unwrap_or(CallsEnd::UnhangEnds);
                 stream_tickets::lost_with_us(&running_call, why, kept.is_repeatable)
-                    .unwrap_or_else(|| end_of_all(why, kept.is_repeatable))
+                    .unwrap_or_else(|| end_of_all(why, advice_at_end(&held, &running_call, kept)))
             }
             end = running_call.follow(&mut held, &self.shared.inputs, kept) => end,
             never = keeping.keep_each(self, id, &kept.who) => match never {},
@@ -492,12 +496,12 @@ impl PromotedCalls {
 }
 
 /// Returns the end of a call that ends with unhang or with its client.
-fn end_of_all(why: CallsEnd, is_repeatable: bool) -> CallEnd {
+fn end_of_all(why: CallsEnd, advice: &str) -> CallEnd {
     let (reason, what) = match why {
         CallsEnd::ClientGone => (EndReason::ClientGone, "its client went away, and the server with it"),
         CallsEnd::UnhangEnds => (EndReason::UnhangEnded, "unhang was ended before the server had answered"),
     };
-    CallEnd::Failed { reason, detail: format!("{what}; {}", advice(is_repeatable)), error: None }
+    CallEnd::Failed { reason, detail: format!("{what}; {advice}"), error: None }
 }
 
 /// Returns the result of a job for the same call, unchanged; `None` if the job has no result.
@@ -526,6 +530,19 @@ pub(crate) fn advice(is_repeatable: bool) -> &'static str {
         "the server declares that the call is safe to repeat"
     } else {
         "the server may have carried out the call, so check before you repeat it"
+    }
+}
+
+/// Returns the advice whether to call the tool again, if this process ends before the answer.
+fn advice_at_end(held: &HeldCall, running_call: &RunningCall, kept: &FollowedJob) -> &'static str {
+    let is_in_line = running_call.source.sent().is_some_and(|sent| sent.borrow().is_none());
+    match (kept.is_repeatable, is_in_line, held.is_unsent()) {
+        (false, true, _) => "the server had not got the call, so it is safe to call the tool again",
+        (false, false, true) => {
+            "the server did not have the call when the job began and may never have got it, so check before you \
+             repeat it"
+        }
+        (is_repeatable, ..) => advice(is_repeatable),
     }
 }
 

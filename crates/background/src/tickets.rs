@@ -335,6 +335,7 @@ mod tests {
             elapsed: Duration::ZERO,
             limit: Duration::from_secs(7200),
             same: None,
+            is_unsent: false,
         };
         let promoted = calls.adopt(&Caller::owner(), call).await.expect("a job");
         let (id, news) = (promoted.held.id(), TaskNews::new());

@@ -310,6 +310,7 @@ fn adopt(
     (news, sent): (Option<TaskNews>, Option<SentRequest>),
 ) -> AdoptionFuture {
     let (server, tool) = about.server.owner_of(&about.tool);
+    let goes_on_as_task = news.as_ref().is_some_and(|news| news.known().is_some());
     let call = Promotable {
         name: order.name,
         server,
@@ -319,10 +320,10 @@ fn adopt(
         elapsed: order.elapsed,
         limit: about.limit,
         same: about.same(promote),
+        is_unsent: sent.is_none() && !goes_on_as_task,
     };
     let (calls, caller) = (promote.calls.clone(), promote.caller.clone());
     let who = order.who;
-    let goes_on_as_task = news.as_ref().is_some_and(|news| news.known().is_some());
     let sent = sent.filter(|_| !goes_on_as_task);
     Box::pin(async move {
         let mut promoted = calls.adopt_known(&caller, call, news.as_ref()).await?;

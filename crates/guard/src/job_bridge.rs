@@ -202,6 +202,7 @@ impl JobBridge {
             promotion_reply,
             names,
             is_repeatable,
+            is_unsent,
             ..
         } = order;
         let Ok(params) = String::from_utf8(params.into_vec()) else { return };
@@ -219,6 +220,7 @@ impl JobBridge {
             limit: self.limits.job_timeout,
             same: (self.limits.join_same_call && is_repeatable)
                 .then(|| self.tool_of(client.as_deref(), &tool).call(arguments)),
+            is_unsent,
         };
         let who = who_is_asked(json, capabilities, promotion_reply);
         let running_call = RunningCall {

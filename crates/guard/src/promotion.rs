@@ -93,6 +93,8 @@ pub struct Promote {
     pub names: ToolNames,
     /// Whether the server says that the tool may be called once more.
     pub is_repeatable: bool,
+    /// Whether the server has not got the call yet.
+    pub is_unsent: bool,
     /// The job that the call waits for.
     pub joins: Option<JobId>,
 }
@@ -238,6 +240,7 @@ impl GuardedCall {
             promotion_reply: promotion.promotion_reply,
             names: added_capabilities.names(),
             is_repeatable: added_capabilities.is_repeatable(&tool),
+            is_unsent: !self.sent,
             joins: promotion.joins,
             params,
         })

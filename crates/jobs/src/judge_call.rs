@@ -171,16 +171,16 @@ fn has_outlived_its_time(record: &JobRecord) -> bool {
 /// Makes the end of a call whose holder has gone, and whose answer no other process can have.
 pub(crate) fn end_without_holder(call: Option<&CallRecord>) -> EndRecord {
     let lost = call.and_then(lost_with_holder);
-    lost.unwrap_or_else(|| unhang_ended(call.map(|call| call.is_repeatable)))
+    lost.unwrap_or_else(|| unhang_ended(call))
 }
 
 /// Makes the end of a call whose holder has gone, so that nobody waits for the answer.
-fn unhang_ended(is_repeatable: Option<bool>) -> EndRecord {
+fn unhang_ended(call: Option<&CallRecord>) -> EndRecord {
     EndRecord::without_run(JobEnd::Failed).because(
         EndReason::UnhangEnded,
         format!(
             "the unhang process that waited for the answer of the server ended before the answer came{}",
-            again(is_repeatable)
+            call.map_or("", again)
         ),
     )
 }
@@ -200,7 +200,7 @@ fn holder_gone(call: &CallRecord, reason: EndReason, what_else: &str) -> EndReco
             "the unhang process that waited for the answer of `{}` ended before the answer came, and \
              {what_else}{}",
             call.server,
-            again(Some(call.is_repeatable))
+            again(call)
         ),
     )
 }
@@ -236,11 +236,14 @@ fn keeper_unseen(call: &CallRecord) -> EndRecord {
 }
 
 /// Returns the advice whether to call the tool again.
-fn again(is_repeatable: Option<bool>) -> &'static str {
-    match is_repeatable {
-        Some(true) => "; the server declares that the call is safe to repeat",
-        Some(false) => "; the server may have carried out the call, so check before you repeat it",
-        None => "",
+fn again(call: &CallRecord) -> &'static str {
+    match (call.is_repeatable, call.is_unsent) {
+        (true, _) => "; the server declares that the call is safe to repeat",
+        (false, true) => {
+            "; the server did not have the call when the job began and may never have got it, so check before \
+             you repeat it"
+        }
+        (false, false) => "; the server may have carried out the call, so check before you repeat it",
     }
 }
 

@@ -115,6 +115,7 @@ pub(crate) fn call(boot_id: &str, process: ProcessRecord, ticket: Option<CallTic
         ticket,
         keeper: None,
         lost_with_holder: None,
+        is_unsent: false,
     };
     JobRecord { call: Some(call), command: Vec::new(), status: JobState::Running, ..command() }
 }

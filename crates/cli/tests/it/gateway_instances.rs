@@ -2,10 +2,11 @@
 
 use std::{collections::BTreeSet, fs, time::Duration};
 
+use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::{
-    callers::{Calls, StdioCaller, handed_over},
+    callers::{Calls, Session, StdioCaller, handed_over},
     gateway::{finish, gateway, listed, server, window},
     gateway_http,
     harness::{Client, PATIENCE, Sandbox, Web, is_alive, run_to_end, timed, wait_until},
@@ -74,6 +75,42 @@ fn a_window_that_follows_has_the_instances_of_the_leader() {
     follower.close_stdin();
     follower.exit_code();
     finish_without(leader, &sandbox, &job);
+}
+
+/// A job whose call waits for an instance ends with the gateway, and its reason does not say that the server may have worked on it.
+#[test]
+fn a_job_whose_call_no_server_has_says_so_when_the_gateway_ends() {
+    for (signal, reason) in [
+        (Signal::TERM, "the server had not got the call, so it is safe to call the tool again"),
+        (Signal::KILL, "the server did not have the call when the job began and may never have got it"),
+    ] {
+        let sandbox = Sandbox::with_jobs();
+        let (mut process, web) = over_http(&sandbox, &blocking(&[], ""));
+        let mut session = Session::begin(&web, "one");
+        let jobs = [(); 3].map(|()| handed_over(&session.result("srv__work", work(BLOCKS))));
+        process.signal(signal);
+        process.exit_code();
+        let job = |words: &[&str]| {
+            let mut command = sandbox.unhang();
+            command.arg("job").args(words).args(["--output", "json"]);
+            let (code, stdout, stderr) = run_to_end(command);
+            assert_eq!(code, 0, "{stderr}");
+            serde_json::from_str::<Value>(&stdout).expect("JSON")
+        };
+        let [first, second, waits] = jobs.map(|job| job.as_str().expect("an id").to_owned());
+        let mut told = Value::Null;
+        wait_until("the end of a job", PATIENCE, || {
+            told = job(&["show", &waits]);
+            told["status"] == "failed"
+        });
+        assert!(told["detail"].as_str().is_some_and(|detail| detail.contains(reason)), "{told}");
+        for id in [first, second] {
+            assert_eq!(job(&["show", &id])["status"], "running");
+            job(&["cancel", &id]);
+        }
+        wait_until("nothing runs", PATIENCE, || sandbox.survivors().is_empty());
+        gateway_http::finish(over_http(&sandbox, &blocking(&[], "")).0, &sandbox);
+    }
 }
 
 /// The status of the only server.

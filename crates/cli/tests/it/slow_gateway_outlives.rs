@@ -90,15 +90,12 @@ fn an_answer_that_is_half_in_the_pipe_when_the_gateway_is_killed_arrives_whole()
     [true, false].into_iter().for_each(|is_stopped| Scene::window().answer_arrives_whole(is_stopped));
 }
 
-/// The task exists before the server has got the call, so the keeper of the job follows.
+/// The task exists before the server has got the call. The keeper of the job is named before the client has the id.
 #[test]
 fn a_task_that_its_client_asked_for_outlives_the_gateway() {
     let mut scene = Scene::window();
     let params = json!({ "name": "srv__slow", "arguments": until_go("task", 5000), "task": {}, "_meta": { "progressToken": "t" } });
     let task = scene.client.ask("tools/call", params)["result"]["task"]["taskId"].clone();
-    wait_until("its lifeline keeps the server", PATIENCE, || {
-        scene.client.stderr().contains("outlives unhang")
-    });
     scene.kill();
     scene.go();
     scene.completed(&task, "task", 5000);
@@ -192,8 +189,8 @@ fn a_server_whose_jobs_have_ended_ends_with_its_gateway_again() {
     assert_eq!(scene.client.at_its_end(&job)["status"], "completed");
     let lifeline = lifeline(&scene.client);
     scene.kill_guard();
-    wait_until("the server has gone", PATIENCE, || !is_alive(lifeline));
-    assert_eq!(scene.named(HOLDER), [0; 0]);
+    // A gateway that is killed right after the end of the job may not have released the server. A call holder ends at once then.
+    wait_until("the server has gone", PATIENCE, || !is_alive(lifeline) && scene.named(HOLDER).is_empty());
     scene.completed(&job, "one", 64);
 }
 

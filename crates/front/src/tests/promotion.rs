@@ -48,6 +48,7 @@ pub(super) fn report(change: impl FnOnce(&mut unhang_jobs::record::JobRecord)) -
             ticket: None,
             keeper: None,
             lost_with_holder: None,
+            is_unsent: false,
         });
         record.started_at = Some(record.created_at);
         change(record);

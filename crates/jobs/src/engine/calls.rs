@@ -92,6 +92,8 @@ pub struct Adoption {
     pub ticket: Option<CallTicket>,
     /// Why the answer is lost with this process, as [`CallRecord::lost_with_holder`] has it.
     pub lost_with_holder: Option<String>,
+    /// Whether no process of the server has the call yet, as [`CallRecord::is_unsent`] has it.
+    pub is_unsent: bool,
 }
 
 impl Adoption {
@@ -135,6 +137,7 @@ impl Adoption {
                 ticket: self.ticket.clone(),
                 keeper: None,
                 lost_with_holder: self.lost_with_holder.clone(),
+                is_unsent: self.is_unsent,
             }),
             command: Vec::new(),
             folder: inner.data.job(self.id).path().to_owned(),

@@ -55,6 +55,13 @@ impl HeldCall {
         is_kept(&self.engine.inner, self.id())
     }
 
+    /// Returns whether no process of the server had the call when the job began, and none is known to have got it since.
+    #[must_use]
+    pub fn is_unsent(&self) -> bool {
+        let call = self.engine.inner.memory.status(self.id()).and_then(|status| status.record.call);
+        call.is_some_and(|call| call.is_unsent)
+    }
+
     /// Lets go of the call without an end: its keeper has it resumed.
     ///
     /// # Errors
@@ -120,6 +127,7 @@ pub(super) fn write_keeper(inner: &EngineState, id: JobId, keeper: Holder) -> Re
             return false;
         }
         call.keeper = Some(CallKeeper { identity: keeper, is_free: false });
+        call.is_unsent = false;
         call.ticket.get_or_insert_with(CallTicket::stand_in);
         true
     })?;

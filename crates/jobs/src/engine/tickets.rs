@@ -207,6 +207,7 @@ mod tests {
             timeout: Some(Duration::from_secs(7200)),
             ticket: Some(ticket),
             lost_with_holder: None,
+            is_unsent: false,
         };
         let (mut held, _) = engine.adopt(adoption).await.unwrap();
         // By its row alone, as where the folder could not be locked.

@@ -35,6 +35,9 @@ pub struct CallRecord {
     /// Why the answer is lost if the holder goes: the rest of a sentence for a person. `None` if nothing is known. A ticket outweighs it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lost_with_holder: Option<String>,
+    /// Whether no process of the server had the call when the job began. A keeper is named when one has it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_unsent: bool,
 }
 
 impl CallRecord {

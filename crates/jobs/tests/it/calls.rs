@@ -29,6 +29,7 @@ pub(crate) fn call() -> Adoption {
         timeout: Some(Duration::from_secs(7200)),
         ticket: None,
         lost_with_holder: None,
+        is_unsent: false,
     }
 }
 

@@ -80,6 +80,7 @@ fn call() -> CallRecord {
         ticket: None,
         keeper: None,
         lost_with_holder: None,
+        is_unsent: false,
     }
 }
 
