@@ -537,7 +537,7 @@ pub(crate) fn advice(is_repeatable: bool) -> &'static str {
 fn advice_at_end(held: &HeldCall, running_call: &RunningCall, kept: &FollowedJob) -> &'static str {
     let is_in_line = running_call.source.sent().is_some_and(|sent| sent.borrow().is_none());
     match (kept.is_repeatable, is_in_line, held.is_unsent()) {
-        (false, true, _) => "the server had not got the call, so it is safe to call the tool again",
+        (_, true, _) => "the server had not got the call, so it is safe to call the tool again",
         (false, false, true) => {
             "the server did not have the call when the job began and may never have got it, so check before you \
              repeat it"

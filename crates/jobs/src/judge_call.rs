@@ -238,7 +238,11 @@ fn keeper_unseen(call: &CallRecord) -> EndRecord {
 /// Returns the advice whether to call the tool again.
 fn again(call: &CallRecord) -> &'static str {
     match (call.is_repeatable, call.is_unsent) {
-        (true, _) => "; the server declares that the call is safe to repeat",
+        (true, false) => "; the server declares that the call is safe to repeat",
+        (true, true) => {
+            "; the server did not have the call when the job began and may never have got it, and it declares that \
+             the call is safe to repeat"
+        }
         (false, true) => {
             "; the server did not have the call when the job began and may never have got it, so check before \
              you repeat it"
