@@ -35,6 +35,7 @@ pub type SentSender = watch::Sender<Option<SentRequest>>;
 #[derive(Clone, Debug)]
 pub struct SentRequest {
     id: Id,
+    /// The way to the actor of the server. It leads nowhere for a server over HTTP.
     commands: mpsc::WeakSender<ActorCommand>,
     changed: Arc<Notify>,
 }
@@ -103,6 +104,11 @@ pub(super) struct FollowedRequest {
 impl SentRequest {
     pub(crate) fn new(id: Id, mailbox: &Mailbox) -> Self {
         Self { id, commands: mailbox.own_commands.clone(), changed: Arc::clone(&mailbox.withdrawn) }
+    }
+
+    /// Makes a request that a server over HTTP was sent. No lifeline keeps such a server.
+    pub(crate) fn remote(id: Id) -> Self {
+        Self { id, commands: mpsc::channel(1).0.downgrade(), changed: Arc::default() }
     }
 
     /// Has the lifeline of the server keep it for this request. The server then goes on when this process has ended.
@@ -250,6 +256,22 @@ mod tests {
         assert!(!followed.is_settled());
         request.leave_to_holder();
         assert!(!followed.is_settled());
+    }
+
+    #[tokio::test]
+    async fn a_request_to_a_server_over_http_is_not_kept() {
+        let (request, _followed) = kept();
+        let remote = SentRequest::remote(Id::Integer(1));
+        let command = HolderCommand {
+            program: PathBuf::new(),
+            arguments: Vec::new(),
+            environment: Vec::new(),
+            folder: PathBuf::new(),
+        };
+        let job = JobId::random().unwrap();
+        let order = KeepOrder { job, who: WhoIsAsked::Nobody, data_folder: PathBuf::new(), command };
+        assert!(!request.is_of(&remote));
+        assert!(matches!(remote.keep(order).await, Err(KeepError::Over)));
     }
 
     #[test]

@@ -387,8 +387,11 @@ impl UpstreamSession {
             let limit = in_words(limit);
             tracing::debug!("waiting for `{}` to answer `{method}`, for at most {limit}", self.name);
         }
-        if let Some(sent) = sent.filter(|_| !self.is_remote) {
-            sent.send_replace(Some(SentRequest::new(id.clone(), &self.mailbox)));
+        if let Some(sent) = sent {
+            sent.send_replace(Some(match self.is_remote {
+                false => SentRequest::new(id.clone(), &self.mailbox),
+                true => SentRequest::remote(id.clone()),
+            }));
         }
         let line = compose::request(&id, &method, &params);
         self.out.request(id, method, line, mirrored);
