@@ -55,7 +55,9 @@ use self::kept_calls::CallKeeping;
 use self::running_call::answer_never_comes;
 pub use self::{engine::EngineService, inputs::OpenInput};
 pub use self::{
-    running_call::{CallSource, PendingCall, RunningCall, UpstreamRequest},
+    running_call::{
+        CallSource, LeaderJobFuture, PendingCall, PromotedInWindow, RunningCall, UpstreamRequest,
+    },
     same_call::{CallOrigin, SameCall, SameCalls, ToolOfCaller},
 };
 use unhang_gateway::{Replied, SideMessage, TaskNews};
@@ -331,6 +333,22 @@ impl PromotedCalls {
         let followed =
             FollowedJob { who, session, is_repeatable, same, roots: None, is_of_call_holder: false };
         self.go_on_keeping(held, (running_call, keeping), followed)
+    }
+
+    /// Notes that the leading window has made this job of a call, and that the client has its id. The same call joins it.
+    pub fn is_of_leader(&self, id: JobId, same: Option<SameCall>) {
+        let Some(same) = same else { return };
+        self.shared.same.delivered(same, id);
+        let shared = Arc::clone(&self.shared);
+        self.tasks().spawn(async move {
+            let mut ending = shared.ending.subscribe();
+            tokio::select! {
+                _ends = ending.wait_for(Option::is_some) => {}
+                ended = shared.engine.wait(id, Deadline::after(Duration::MAX)) => {
+                    shared.same.ended(id, ended.is_ok_and(|status| is_answered(&status)));
+                }
+            }
+        });
     }
 
     fn go_on(&self, held: HeldCall, running_call: RunningCall, kept: FollowedJob) -> FollowedEnd {

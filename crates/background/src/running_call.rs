@@ -4,6 +4,7 @@ use std::{
     future::{pending, ready},
     pin::Pin,
     sync::Arc,
+    time::Duration,
 };
 
 use serde_json::value::RawValue;
@@ -27,19 +28,21 @@ use unhang_jobs::{
 use unhang_wire::{Json, text_member};
 
 use super::{
-    FollowedJob, Inputs, advice,
+    FollowedJob, Inputs, SameCall, advice,
     stream_tickets::{StreamNotes, not_resumed},
     tickets,
 };
 use unhang_core::{config::INPUT_ROUNDS, fault::FaultKind, wording::shortened};
 use unhang_gateway::{
     KnownTask, OpenServerQuestion, Replied, ServerAnswer, ServerRequest, Servers, SideMessage, TaskNews,
+    is_leader, job_of_leader,
 };
 use unhang_upstream::{
     client::{Error, Failure, ServerError},
     keeping::WhoIsAsked,
     kept_request::{SentRequest, SentSender},
     question::{ASIDES, QuestionOver, STATE},
+    window_job::{WindowCallName, WindowJobOrder},
 };
 
 /// The most characters that are kept of a progress message.
@@ -89,10 +92,34 @@ pub trait CallSource: Send {
         Box::pin(pending())
     }
 
+    /// Has the leading window make a job of the request, with the facts in this order, and returns that job; `None` if no leading window has
+    /// the request. Dropping the future withdraws the order.
+    fn job_of_leader(&self, _facts: &PromotedInWindow) -> Option<LeaderJobFuture> {
+        None
+    }
+
     /// Returns whether another process has made the call, and the stream of its answer is resumed.
     fn is_resumed(&self) -> bool {
         false
     }
+}
+
+/// The job that the leading window makes of a request, or the reason why it makes none.
+pub type LeaderJobFuture = Pin<Box<dyn Future<Output = Result<JobId, String>> + Send>>;
+
+/// The facts that a leading window needs to make a job of a request.
+#[derive(Clone, Debug)]
+pub struct PromotedInWindow {
+    /// The name by which the client knows the tool.
+    pub tool: String,
+    /// The time for which the call has taken.
+    pub elapsed: Duration,
+    /// The time that the call may take in all.
+    pub limit: Duration,
+    /// The party that gets the server's questions about the job.
+    pub who: WhoIsAsked,
+    /// The key that the same call would have, if calls of the tool may be joined.
+    pub same: Option<SameCall>,
 }
 
 /// Returns a request that fails at once.
@@ -114,6 +141,10 @@ pub struct UpstreamRequest {
 impl UpstreamRequest {
     /// Prepares a request to one of these servers. Nothing is sent until [`CallSource::ask`].
     pub fn new(servers: Servers, asked: ServerRequest) -> Self {
+        // Any call of a window that waits for a task may become a job.
+        let is_promotable = asked.may_wait && is_leader(&servers, asked.server);
+        let asked =
+            ServerRequest { window_call: is_promotable.then(WindowCallName::drawn), ..asked };
         let news = asked.may_wait.then(TaskNews::new);
         Self { servers, asked, news, sent: watch::Sender::new(None) }
     }
@@ -136,6 +167,14 @@ impl CallSource for UpstreamRequest {
 
     fn sent(&self) -> Option<watch::Receiver<Option<SentRequest>>> {
         Some(self.sent.subscribe())
+    }
+
+    fn job_of_leader(&self, facts: &PromotedInWindow) -> Option<LeaderJobFuture> {
+        let PromotedInWindow { tool, elapsed, limit, who, same } = facts.clone();
+        let call = self.asked.window_call?;
+        let order = WindowJobOrder { call, tool, elapsed, limit, who, same: same.map(|same| same.0) };
+        let (servers, server_index) = (self.servers.clone(), self.asked.server);
+        Some(Box::pin(async move { job_of_leader(&servers, server_index, &order).await }))
     }
 }
 

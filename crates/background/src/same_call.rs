@@ -33,6 +33,14 @@ const MOST: usize = 4096;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SameCall(pub(super) [u8; 32]);
 
+impl SameCall {
+    /// Returns the key that another process has made.
+    #[must_use]
+    pub fn of_bytes(bytes: [u8; 32]) -> Self {
+        Self(bytes)
+    }
+}
+
 /// The bytes that all calls of one tool by one caller's client have in common.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ToolOfCaller([u8; 8]);

@@ -22,8 +22,8 @@ use unhang_wire::Json;
 
 use super::{call_tasks::CallTaskEnd, effects::CallKey, tasks::era_of};
 use unhang_background::{
-    CallOrigin, CallSource, NOT_KEPT_HINT, Promotable, Promoted, PromotedCalls, RunningCall, SameCall,
-    ToolOfCaller, UpstreamRequest, WhoIsAsked, joined, not_kept,
+    CallOrigin, CallSource, LeaderJobFuture, NOT_KEPT_HINT, Promotable, Promoted, PromotedCalls,
+    PromotedInWindow, RunningCall, SameCall, ToolOfCaller, UpstreamRequest, WhoIsAsked, joined, not_kept,
 };
 use unhang_core::fault::FaultKind;
 use unhang_gateway::{
@@ -34,7 +34,7 @@ use unhang_tools::{
     job_report::{JobReport, ReportReader},
     service::{Caller, JobService, JobServiceError},
 };
-use unhang_upstream::{client::Failure, kept_request::SentRequest};
+use unhang_upstream::{client::Failure, kept_request::SentRequest, window_job::read_became_job};
 
 /// The time for which the id of a task waits for its server to get the call.
 const SENT_LIMIT: Duration = Duration::from_secs(1);
@@ -68,6 +68,17 @@ pub struct PromotionOrder {
     pub elapsed: Duration,
     /// The party that gets the server's questions about the job.
     pub who: WhoIsAsked,
+    /// The facts that only the window knows whose call it is, if it is the call of another window.
+    pub of_window: Option<WindowPromotion>,
+}
+
+/// The facts about a call that only its window knows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WindowPromotion {
+    /// The time that the call may take in all.
+    pub limit: Duration,
+    /// The key that the same call would have, if calls of the tool may be joined.
+    pub same: Option<SameCall>,
 }
 
 /// The making of a job of a call, under way.
@@ -114,6 +125,16 @@ impl PromotableCall {
             JoinPolicy::Always => true,
         };
         joins.then(|| self.tool_of(promote).call(self.arguments()))
+    }
+
+    fn promoted_in_window(&self, promote: &MayPromote, order: &PromotionOrder) -> PromotedInWindow {
+        PromotedInWindow {
+            tool: order.name.clone(),
+            elapsed: order.elapsed,
+            limit: self.limit,
+            who: order.who.clone(),
+            same: self.same(promote),
+        }
     }
 
     fn tool_of(&self, promote: &MayPromote) -> ToolOfCaller {
@@ -173,6 +194,7 @@ pub(super) async fn answered(
 ) -> CallTaskEnd {
     let (mut promote, about) = promote.unzip();
     let mut adopting: Option<AdoptionFuture> = None;
+    let mut of_leader: Option<(LeaderJobFuture, PromotionOrder)> = None;
     loop {
         tokio::select! {
             biased;
@@ -187,6 +209,11 @@ pub(super) async fn answered(
             }
             Some(one) = running_call.way.said.recv() => progress_sinks.pass_on(key, one).await,
             answered = &mut running_call.way.answering => {
+                if let (Some(_), Some(promote), Some(about), Some(job)) =
+                    (&of_leader, &promote, &about, read_became_job(&answered.outcome))
+                {
+                    return job_is_of_leader(promote, about, job).await;
+                }
                 forget(promote, adopting);
                 return CallTaskEnd::Server(Box::new(answered));
             }
@@ -197,9 +224,23 @@ pub(super) async fn answered(
                     return CallTaskEnd::NotPromoted(Box::new((why.0, running_call)));
                 }
             },
+            (made, order) = made_by_leader(&mut of_leader) => {
+                let (Some(promote), Some(about)) = (&promote, &about) else { continue };
+                match made {
+                    Ok(job) => return job_is_of_leader(promote, about, job).await,
+                    Err(why) => {
+                        tracing::warn!("a job ends with this window, since the leading window does not keep it: {why}");
+                        adopting = Some(adopt(promote, about, order, (running_call.source.news().cloned(), None)));
+                    }
+                }
+            }
             order = ordered(&mut promote), if adopting.is_none() => {
                 if let (Some(order), Some(promote), Some(about)) = (order, &promote, &about) {
                     let source = &running_call.source;
+                    if let Some(making) = source.job_of_leader(&about.promoted_in_window(promote, &order)) {
+                        of_leader = Some((making, order));
+                        continue;
+                    }
                     // A lifeline can keep a request only after a server process has got it.
                     let sent = source.sent().and_then(|sent| sent.borrow().clone());
                     adopting = Some(adopt(promote, about, order, (source.news().cloned(), sent)));
@@ -311,6 +352,10 @@ fn adopt(
 ) -> AdoptionFuture {
     let (server, tool) = about.server.owner_of(&about.tool);
     let goes_on_as_task = news.as_ref().is_some_and(|news| news.known().is_some());
+    let (limit, same) = match order.of_window {
+        Some(WindowPromotion { limit, same }) => (limit, same),
+        None => (about.limit, about.same(promote)),
+    };
     let call = Promotable {
         name: order.name,
         server,
@@ -318,8 +363,8 @@ fn adopt(
         is_repeatable: about.server.is_repeatable(&about.tool),
         arguments: about.arguments().map(str::to_owned),
         elapsed: order.elapsed,
-        limit: about.limit,
-        same: about.same(promote),
+        limit,
+        same,
         is_unsent: sent.is_none() && !goes_on_as_task,
     };
     let (calls, caller) = (promote.calls.clone(), promote.caller.clone());
@@ -334,6 +379,38 @@ fn adopt(
         promoted.report.does = news.map(|news| news.stage().does()).unwrap_or_default();
         Ok(promoted)
     })
+}
+
+/// Waits for the job that the leading window makes of a call, and returns it with the order; waits for ever, if none was ordered.
+/// Cancel-safe.
+async fn made_by_leader(
+    of_leader: &mut Option<(LeaderJobFuture, PromotionOrder)>,
+) -> (Result<JobId, String>, PromotionOrder) {
+    let Some((making, order)) = of_leader else { return pending().await };
+    let made = (making.await, order.clone());
+    *of_leader = None;
+    made
+}
+
+/// Returns the end of a call of which the leading window has made this job.
+async fn job_is_of_leader(promote: &MayPromote, about: &PromotableCall, job: JobId) -> CallTaskEnd {
+    promote.calls.is_of_leader(job, about.same(promote));
+    match promote.jobs.status(job, Duration::ZERO).await {
+        Ok(report) => CallTaskEnd::OfLeader(Box::new(report)),
+        Err(JobServiceError(why)) => {
+            let failure = Failure {
+                kind: FaultKind::Overloaded,
+                server: about.server.name().to_owned(),
+                method: Some("tools/call".to_owned()),
+                happened: format!("the call continues as job {job}, and unhang cannot read its record: {why}"),
+                hint: "run `unhang job list`".to_owned(),
+                ..Failure::ended()
+            };
+            let outcome = Err(failure.into());
+            let answer = ServerAnswer { era: Era::Legacy, server_info: None, outcome, asked_for: None };
+            CallTaskEnd::Server(Box::new(answer))
+        }
+    }
 }
 
 /// Gives up the job that was being made of a call.

@@ -34,6 +34,8 @@ pub(super) enum CallTaskEnd {
     Promoted(Box<(Promoted, RunningCall)>),
     /// No job could be made of a call, which goes on without one.
     NotPromoted(Box<(String, RunningCall)>),
+    /// The leading window has made a job of a call.
+    OfLeader(Box<JobReport>),
     /// The same call was a job already, and still is.
     Joined(Box<JobReport>),
     /// The answer to a request about tasks.
@@ -83,12 +85,10 @@ impl CallTasks {
         orders
     }
 
-    /// Orders that a job be made of this call.
-    pub(super) fn promote(&mut self, key: CallKey, order: PromotionOrder) {
-        if let Some(orders) = self.orders.remove(&key) {
-            // The task may have been answered a moment ago.
-            let _answered = orders.send(order);
-        }
+    /// Orders that a job be made of this call. Returns false if no job can be made of it any more.
+    pub(super) fn promote(&mut self, key: CallKey, order: PromotionOrder) -> bool {
+        // The task may have been answered a moment ago.
+        self.orders.remove(&key).is_some_and(|orders| orders.send(order).is_ok())
     }
 
     /// Waits for the next task that ends. Returns `None` if there is no task. Cancel-safe.

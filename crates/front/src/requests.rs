@@ -370,6 +370,7 @@ impl McpSession {
             asked_for,
             fairness_key: self.fairness_key.saying(said.as_deref()),
             session: None,
+            window_call: None,
             trace: self.answers.traces().trace_of(&request.id),
         };
         let introduced = request.introduced(method, revision);

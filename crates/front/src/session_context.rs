@@ -19,6 +19,8 @@ pub(super) struct SessionContext {
     pub jobs: Option<SessionJobs>,
     /// The questions to windows, if the clients are windows, which make jobs of calls themselves.
     pub window_questions: Option<Arc<WindowQuestions>>,
+    /// The jobs that are made of calls of windows when they order it.
+    pub window_jobs: Option<SessionJobs>,
     /// The owner of the jobs that begin here.
     pub caller: Caller,
     pub instructions: Option<Arc<str>>,
@@ -42,6 +44,7 @@ impl SessionContext {
             servers,
             jobs: None,
             window_questions: None,
+            window_jobs: None,
             caller: Caller::owner(),
             instructions,
             tally,
@@ -66,9 +69,9 @@ impl SessionContext {
         SessionContext { jobs, ..self }
     }
 
-    /// Marks the clients as windows.
-    pub(super) fn of_windows(self) -> SessionContext {
-        SessionContext { window_questions: Some(Arc::default()), ..self }
+    /// Marks the clients as windows. Without `jobs`, no job is made of their calls here.
+    pub(super) fn of_windows(self, jobs: Option<SessionJobs>) -> SessionContext {
+        SessionContext { window_questions: Some(Arc::default()), window_jobs: jobs, ..self }
     }
 
     pub(super) fn are_windows(&self) -> bool {
@@ -105,7 +108,7 @@ mod tests {
         let unusable = Err(JobError::NoSuchJob("abcdefgh2345".parse().expect("an id")));
         let service = Arc::new(EngineService::new(unusable, BTreeMap::new()));
         let jobs = SessionJobs { service: Arc::clone(&service), tells_callers_apart: true };
-        let context = context.with_jobs(Some(jobs)).called_by(Caller::called("one")).of_windows();
+        let context = context.with_jobs(Some(jobs)).called_by(Caller::called("one")).of_windows(None);
         let context = context.traced_by(None, "pipe").for_session(None, MayRead::never());
         let kept = context.jobs.as_ref().expect("jobs");
         assert!(Arc::ptr_eq(&kept.service, &service) && kept.tells_callers_apart);

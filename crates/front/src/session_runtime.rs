@@ -6,6 +6,8 @@
 //!
 //! Invariants: nothing here waits for the client. Dropping the runtime withdraws all its requests.
 
+mod window_calls;
+
 use std::{collections::HashMap, future::pending, sync::Arc, time::Duration};
 
 use data_encoding::BASE32_NOPAD;
@@ -19,6 +21,8 @@ use tokio::{
 use unhang_bridge::Era;
 use unhang_jobs::id::JobId;
 
+use self::window_calls::WindowCall;
+pub(super) use self::window_calls::{OfWindow, WindowJobReply};
 use super::{
     asking::{MayPromote, ProgressSinks, answered, ask},
     call_tasks::{CallTaskEnd, CallTasks, FinishedTask},
@@ -40,7 +44,7 @@ use unhang_gateway::{
     ServerRequest, Servers, SessionKey, SideMessage,
 };
 use unhang_tools::{Cancellation, ToolCall, Toolbox, service::Caller};
-use unhang_upstream::{client::ServerList, http::headers::CallLimit};
+use unhang_upstream::client::ServerList;
 
 /// The most progress reports on their way to the session, which takes them at once.
 const PROGRESS: usize = 1024;
@@ -50,15 +54,6 @@ const FOLLOWED: usize = 16;
 
 /// The most questions and logs on their way to the session.
 const ASIDES: usize = 256;
-
-/// The headers of a request that comes from a window.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct OfWindow {
-    /// The session of its client.
-    pub session: OfSession,
-    /// How long the window waits for the answer, if the request is a call.
-    pub limit: Option<CallLimit>,
-}
 
 /// The caller of a request without a session.
 #[derive(Clone, Copy, Debug)]
@@ -126,6 +121,8 @@ pub(super) struct SessionRuntime {
     /// The questions to windows, if the clients are windows.
     window_questions: Option<Arc<WindowQuestions>>,
     calls: CallTasks,
+    /// The call of a window, of which it may order a job.
+    window_call: WindowCall,
 }
 
 impl SessionRuntime {
@@ -190,6 +187,7 @@ impl SessionRuntime {
             next_question: 0,
             window_questions: context.window_questions.clone(),
             calls: CallTasks::default(),
+            window_call: WindowCall::of(context.window_jobs.clone()),
         }
     }
 
@@ -217,15 +215,6 @@ impl SessionRuntime {
                 OfSession { key, is_asked_beside: false, is_one_client: has_token }
             }
         }
-    }
-
-    /// Notes the window's session that a request belongs to. Ignores it unless the clients are windows.
-    pub(super) fn of_window(mut self, window: Option<OfWindow>) -> SessionRuntime {
-        let window = window.filter(|_| self.mcp_session.jobs.are_of_windows);
-        let client = &mut self.mcp_session.client;
-        client.window_limit = window.and_then(|window| window.limit);
-        client.is_asked_beside = window.is_some_and(|window| window.session.is_asked_beside);
-        SessionRuntime { window: window.map(|window| window.session), ..self }
     }
 
     /// Notes that the client has opened the stream of its session.
@@ -259,7 +248,10 @@ impl SessionRuntime {
                 }
                 SessionAction::Ask { key, asked, may_be_a_job, joining } => {
                     let cancellation = self.calls.cancellation(key);
-                    let promote = may_be_a_job.then(|| self.may_promote(key, joining)).flatten();
+                    let promote = match may_be_a_job {
+                        true => self.may_promote(key, joining),
+                        false => self.may_promote_for_window(key, &asked),
+                    };
                     let session = self.window.unwrap_or_else(|| self.own_session(asked.client));
                     let asked = ServerRequest { session: Some(session), ..asked };
                     self.ask(key, asked, cancellation, promote);
@@ -291,7 +283,7 @@ impl SessionRuntime {
                     }
                 }
                 SessionAction::Leave(question) => drop(self.replies.remove(&question)),
-                SessionAction::Promote { key, order } => self.calls.promote(key, order),
+                SessionAction::Promote { key, order } => drop(self.calls.promote(key, order)),
                 SessionAction::Task { key, asked } => self.task(key, asked),
                 SessionAction::FollowTask { key, id } => self.follow(key, id),
                 SessionAction::Cancel(key) => self.calls.cancel(key),
@@ -540,9 +532,18 @@ impl SessionRuntime {
                 let outcome = outcome.map(|watch| self.watches.keep(resource.clone(), watch));
                 self.mcp_session.watched(now, key, &resource, outcome, effects);
             }
-            CallTaskEnd::Promoted(promoted) => self.promoted(key, *promoted, effects),
+            CallTaskEnd::Promoted(promoted) => match self.window_call.ordered.take() {
+                Some(ordered) => self.promoted_for_window(key, *promoted, ordered, effects),
+                None => self.promoted(key, *promoted, effects),
+            },
+            CallTaskEnd::OfLeader(report) => self.is_job_of_leader(key, *report, effects),
             CallTaskEnd::NotPromoted(stays) => {
                 let (why, running_call) = *stays;
+                if let Some(ordered) = self.window_call.ordered.take() {
+                    // The window tells its client.
+                    ordered.refuse(why);
+                    return self.stays(key, running_call);
+                }
                 if self.mcp_session.not_promoted(key, why) {
                     return self.stays(key, running_call);
                 }
@@ -578,26 +579,5 @@ async fn changed<T>(watched: &mut Option<watch::Receiver<T>>) {
     };
     if !told {
         pending::<()>().await;
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use unhang_tools::toolbox::NoTools;
-
-    #[test]
-    fn a_session_that_is_named_counts_from_windows_alone() {
-        let named = OfSession { key: SessionKey::drawn(), is_asked_beside: true, is_one_client: true };
-        let context = SessionContext::new(Arc::new(NoTools), None, None);
-        let limit = Some(CallLimit { limit: Duration::from_secs(7), waited: Duration::from_secs(1) });
-        for (context, expect) in
-            [(context.clone(), (None, None)), (context.of_windows(), (Some(named), limit))]
-        {
-            let window = OfWindow { session: named, limit };
-            let work = SessionRuntime::new(Limits::default(), &context, FairnessKey::new("one"), None)
-                .of_window(Some(window));
-            assert_eq!((work.window, work.mcp_session.client.window_limit), expect);
-        }
     }
 }

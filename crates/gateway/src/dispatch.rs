@@ -284,7 +284,7 @@ impl<'a> Dispatch<'a> {
         let call_limit =
             (request.method == "tools/call").then(|| CallLimit { limit, waited: self.since.elapsed() });
         let (timeout, headers) = match backend.is_gateway() {
-            true => (owners::patience_for(limit), owners::headers(request.session, call_limit)),
+            true => (owners::patience_for(limit), owners::headers(request, call_limit)),
             false => (limit, Vec::new()),
         };
         let mut options = CallOptions {

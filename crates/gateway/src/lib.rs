@@ -65,6 +65,7 @@ mod tasks;
 mod verdicts;
 mod waiting_requests;
 mod window_errors;
+mod window_jobs;
 
 use std::{sync::Arc, time::Duration};
 
@@ -90,6 +91,7 @@ pub use self::{
     status::{BreakerState, BreakerStatus, ServerState, ServerStatus},
     stream_outlook::{AnswerOutlook, StreamedCall},
     task_news::{KnownTask, TaskNews},
+    window_jobs::{is_leader, job_of_leader},
 };
 use crate::route::{names::Style, rules::ToolRules};
 use unhang_core::{
@@ -99,7 +101,10 @@ use unhang_core::{
     secrets::Secrets,
     telemetry::Trace,
 };
-use unhang_upstream::client::{ClientSpec, Error};
+use unhang_upstream::{
+    client::{ClientSpec, Error},
+    window_job::WindowCallName,
+};
 
 /// One server of a gateway.
 #[derive(Clone)]
@@ -220,6 +225,8 @@ pub struct ServerRequest {
     pub fairness_key: FairnessKey,
     /// The session that asks, if a session does.
     pub session: Option<OfSession>,
+    /// The name by which a leading window is told to make a job of the call; `None` if no job may be made of it.
+    pub window_call: Option<WindowCallName>,
     /// The trace that the request belongs to, if somebody wants to see it.
     pub trace: Option<Trace>,
 }

@@ -14,12 +14,13 @@ use serde_json::{Value, json, value::RawValue};
 use unhang_bridge::Splice;
 use unhang_wire::{Json, text_member};
 
-use super::{OfSession, RequestTimeouts, verdicts::failure};
+use super::{RequestTimeouts, ServerRequest, verdicts::failure};
 use crate::route::catalog::{ListedItems, Owners};
 use unhang_core::{fault::FaultKind, units::in_words};
 use unhang_upstream::{
     client::{Error, Failure, ServerError},
     http::headers::{CallLimit, LIMIT, WINDOW},
+    window_job::CALL,
 };
 
 /// The member of `_meta` that names the owner.
@@ -100,12 +101,13 @@ fn unmark(raw: &RawValue) -> Option<(Box<RawValue>, String, (String, String))> {
     Some((RawValue::from_string(item_without.into_owned()).ok()?, text_member(item, "name")?, (server, tool)))
 }
 
-/// Returns the headers of a request of this session to a leader. The leader has no other way to tell sessions of windows apart, and to know
-/// how long a call is waited for.
-pub(super) fn headers(session: Option<OfSession>, call_limit: Option<CallLimit>) -> Vec<(String, String)> {
-    let session = session.map(|session| (WINDOW.to_owned(), session.told()));
+/// Returns the headers of a request to a leader. The leader has no other way to tell sessions of windows apart, to know how long a call is
+/// waited for, and to find the call of which it has to make a job.
+pub(super) fn headers(request: &ServerRequest, call_limit: Option<CallLimit>) -> Vec<(String, String)> {
+    let session = request.session.map(|session| (WINDOW.to_owned(), session.told()));
     let limit = call_limit.map(|limit| (LIMIT.to_owned(), limit.told()));
-    session.into_iter().chain(limit).collect()
+    let call = request.window_call.map(|call| (CALL.to_owned(), call.told()));
+    session.into_iter().chain(limit).chain(call).collect()
 }
 
 /// Returns how long to wait for a leader's answer to a request with this limit. The leader knows more of why there is no answer, and says

@@ -54,6 +54,7 @@ pub fn call(tool: &str, limit: Duration) -> ServerRequest {
         asked_for: None,
         fairness_key: FairnessKey::new("one"),
         session: None,
+        window_call: None,
         trace: None,
     }
 }

@@ -29,6 +29,7 @@ pub mod request_table;
 mod resumed_request;
 pub(crate) mod stdio;
 pub(crate) mod upstream_session;
+pub mod window_job;
 
 use std::{sync::Arc, time::Duration};
 

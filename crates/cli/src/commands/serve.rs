@@ -194,11 +194,15 @@ async fn served(
     let instructions = (!told.is_empty()).then(|| told.join(" "));
     lineup.notices = diagnostics.notices();
     lineup.own = toolbox.definitions().iter().map(|tool| tool.name.clone()).collect();
+    // Over pipes there is only one client, and its identity is known.
+    let tells_callers_apart = listening.is_none();
+    let behind = front::SessionJobs { service: Arc::clone(&service), tells_callers_apart };
     let sharing = Sharing::start(SharingSpec {
         meeting_point,
         may_follow: serve.http.is_none(),
         lineup,
         limits: limits.clone(),
+        jobs: Some(behind.clone()),
     })
     .await;
     let (servers, ending) = (Some(sharing.servers()), sharing.end());
@@ -213,9 +217,6 @@ async fn served(
         }
     });
     let jobs = Arc::clone(&service) as Arc<dyn JobService>;
-    // Over pipes there is only one client, and its identity is known.
-    let tells_callers_apart = listening.is_none();
-    let behind = front::SessionJobs { service: Arc::clone(&service), tells_callers_apart };
     let (stops, hangups) = signals_and_hangups().map_err(|error| ServeFailure::of_streams(&error))?;
     let reload = Reload {
         serve: serve.clone(),

@@ -114,6 +114,7 @@ mod slow_surroundings;
 mod slow_tasks;
 mod slow_tasks_at_once;
 mod slow_upstream;
+mod slow_windows_outlive;
 mod smoke;
 mod talk;
 mod task_questions;

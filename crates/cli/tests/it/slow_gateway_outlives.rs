@@ -14,7 +14,7 @@ use crate::{
 };
 
 /// Writes the configuration of a gateway with a recorder in front of the server.
-fn configure(sandbox: &Sandbox, more: &str) {
+pub(crate) fn configure(sandbox: &Sandbox, more: &str) {
     let arguments: Vec<String> =
         recorded()[1..].iter().chain(&["zoo", "slow-answers"]).map(|word| format!("{word:?}")).collect();
     let recorder = format!("args = [{}]\n", arguments.join(", "));

@@ -32,6 +32,7 @@ use super::{
     session::{SessionCommand, SessionHandle},
     shown,
     stream::parse_id,
+    window_orders::{ordered, read_order},
 };
 use crate::{effects::ErrorAnswer, session_runtime::OfWindow, window_questions::read_reply};
 use unhang_core::{
@@ -45,6 +46,7 @@ use unhang_upstream::http::{
     headers::{CallLimit, LIMIT, REVISION, SESSION, WINDOW},
     param_headers::ReceivedParamHeaders,
 };
+use unhang_upstream::window_job::{CALL, WindowCallName};
 
 /// The name of unhang as a whole in errors.
 const NAME: &str = "unhang";
@@ -142,6 +144,11 @@ pub(super) async fn posted(
         questions.replied(question, replied).await;
         return StatusCode::ACCEPTED.into_response();
     }
+    if http_state.context.are_windows()
+        && let Some((id, order)) = read_order(&body.bytes)
+    {
+        return ordered(http_state, &id, order).await;
+    }
     let AskedPost { kind, wants_progress } = asked(&headers, &body.bytes);
     let (form, trace, window) = (takes.form(wants_progress), trace(&headers), window(&headers));
     // In a session there are no such headers. Between windows nobody reads them.
@@ -167,7 +174,8 @@ pub(super) async fn brought(http_state: &Arc<HttpState>, post: Post, asked: Post
     match asked {
         PostKind::Alone { is_introduced, state } => {
             let statuses = if is_introduced { Statuses::Alone } else { Statuses::Nobody };
-            let holder = state.and_then(|state| http_state.holder(&state, &post.caller));
+            let call = post.window.and_then(|window| window.call);
+            let holder = state.and_then(|state| http_state.holder(&state, &post.caller, call));
             match holder.map_or_else(|| http_state.alone(&post.caller, peer, post.window), Ok) {
                 Ok(session) => post.to(http_state, session, statuses).await,
                 Err(full) => too_many(peer, full, "requests"),
@@ -283,7 +291,8 @@ fn param_headers(headers: &HeaderMap) -> ReceivedParamHeaders {
 fn window(headers: &HeaderMap) -> Option<OfWindow> {
     let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
     let limit = text(LIMIT).and_then(CallLimit::read);
-    Some(OfWindow { session: OfSession::read(text(WINDOW)?)?, limit })
+    let call = text(CALL).and_then(WindowCallName::read);
+    Some(OfWindow { session: OfSession::read(text(WINDOW)?)?, limit, call })
 }
 
 /// A post on its way to the session that answers it.

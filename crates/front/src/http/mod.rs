@@ -29,6 +29,7 @@ mod service;
 mod session;
 mod stateless_clients;
 mod stream;
+mod window_orders;
 
 #[cfg(test)]
 mod tests;
@@ -64,7 +65,7 @@ use self::{
     stateless_clients::{StatelessClient, StatelessClients, StatelessRequest},
 };
 use super::{
-    SessionEndHook,
+    SessionEndHook, SessionJobs,
     parked_calls::{secret_in, secret_of},
     session_context::SessionContext,
     session_runtime::{OfWindow, SessionRuntime, StatelessCaller, random_name},
@@ -83,6 +84,7 @@ use unhang_core::{
 };
 use unhang_gateway::{FairnessKey, MayRead, Servers, SessionKey};
 use unhang_tools::{Toolbox, service::JobService, toolbox::NoTools};
+use unhang_upstream::window_job::WindowCallName;
 
 /// How long requests in flight may take at the end. The parts behind the front need some time after that.
 pub const DRAIN: Duration = EXIT_LIMIT.saturating_sub(DISPOSE_LIMIT).saturating_sub(FLUSH_LIMIT);
@@ -106,7 +108,7 @@ pub struct HttpSpec {
     /// The servers behind it, if there are any.
     pub servers: Option<Servers>,
     /// The jobs of the sessions, if there are any: operators see their counts.
-    pub jobs: Option<super::SessionJobs>,
+    pub jobs: Option<SessionJobs>,
     /// The instructions to clients about the whole, for their models.
     pub instructions: Option<String>,
     /// The exporter of traces, if there is one.
@@ -197,14 +199,15 @@ pub async fn run(spec: HttpSpec, mut stops: mpsc::Receiver<Stop>) -> u8 {
     code
 }
 
-/// Serves the windows that share these servers, until `ending` is set; then drops `claim`. Windows have tools of their own.
+/// Serves the windows that share these servers, until `ending` is set; then drops `claim`. Windows have tools of their own. `jobs` are those
+/// of this process, which makes jobs of calls for windows.
 pub async fn serve_windows(
     limits: Limits,
-    servers: Servers,
+    (servers, jobs): (Servers, Option<SessionJobs>),
     (listener, claim): (UnixListener, Claim),
     ending: watch::Receiver<bool>,
 ) {
-    let context = SessionContext::new(Arc::new(NoTools), Some(servers), None).of_windows();
+    let context = SessionContext::new(Arc::new(NoTools), Some(servers), None).of_windows(jobs);
     // Only the user who started unhang can open the socket.
     let access_policy = watch::channel(Arc::default()).1;
     let budget = Budget::new(None, limits.max_message);
@@ -256,6 +259,8 @@ struct OwnedSession {
     owner: TokenOwner,
     mailbox: SessionHandle,
     way: HttpRoute,
+    /// The name of a window's call, if it is one.
+    window_call: Option<WindowCallName>,
 }
 
 /// The route by which a session is reached. By the other route the session is invisible.
@@ -401,7 +406,8 @@ impl HttpState {
             if sessions.len() >= self.room {
                 return Err(Full::All);
             }
-            let owned = OwnedSession { owner: caller.clone(), mailbox: mailbox.clone(), way };
+            let (owner, mailbox) = (caller.clone(), mailbox.clone());
+            let owned = OwnedSession { owner, mailbox, way, window_call: None };
             sessions.insert(name.clone(), owned);
         }
         let fairness_key =
@@ -450,8 +456,12 @@ impl HttpState {
             if alone.len() >= self.room {
                 return Err(Full::All);
             }
-            let owned =
-                OwnedSession { owner: caller.clone(), mailbox: mailbox.clone(), way: HttpRoute::Streamable };
+            let owned = OwnedSession {
+                owner: caller.clone(),
+                mailbox: mailbox.clone(),
+                way: HttpRoute::Streamable,
+                window_call: window.and_then(|window| window.call),
+            };
             alone.insert(secret.clone(), owned);
         }
         let fairness_key = self.access_policy().access.fairness_key(caller, || peer_key(peer));
@@ -478,10 +488,26 @@ impl HttpState {
         self.alone.lock().unwrap_or_else(PoisonError::into_inner).len()
     }
 
-    /// Returns the holder of the caller's parked call, to which a request with this state comes back.
-    fn holder(&self, state: &str, caller: &TokenOwner) -> Option<SessionHandle> {
+    /// Returns the holder of the caller's parked call, to which a request with this state comes back. The call has the name that the window
+    /// gives it now.
+    fn holder(
+        &self,
+        state: &str,
+        caller: &TokenOwner,
+        window_call: Option<WindowCallName>,
+    ) -> Option<SessionHandle> {
         let secret = secret_of(state)?;
-        self.alone.lock().unwrap_or_else(PoisonError::into_inner).get(secret)?.for_caller(caller)
+        let mut alone = self.alone.lock().unwrap_or_else(PoisonError::into_inner);
+        let owned = alone.get_mut(secret)?;
+        let holder = owned.for_caller(caller)?;
+        owned.window_call = window_call;
+        Some(holder)
+    }
+
+    /// Returns the holder of the window's call that has this name.
+    fn holder_of_call(&self, call: WindowCallName) -> Option<SessionHandle> {
+        let alone = self.alone.lock().unwrap_or_else(PoisonError::into_inner);
+        alone.values().find(|owned| owned.window_call == Some(call)).map(|owned| owned.mailbox.clone())
     }
 }
 

@@ -29,7 +29,7 @@ use super::{
 };
 use crate::{
     effects::{SessionEffects, StreamKey},
-    session_runtime::SessionRuntime,
+    session_runtime::{SessionRuntime, WindowJobReply},
     tally::add_one,
 };
 use unhang_core::{
@@ -39,7 +39,7 @@ use unhang_core::{
     shell::{Stop, set},
     telemetry::Parent,
 };
-use unhang_upstream::http::param_headers::ReceivedParamHeaders;
+use unhang_upstream::{http::param_headers::ReceivedParamHeaders, window_job::WindowJobOrder};
 
 /// The most posts on their way to a session.
 const MAILS: usize = 64;
@@ -70,6 +70,8 @@ pub(super) enum SessionCommand {
     Listen { after: Option<(u64, u64)>, reply: oneshot::Sender<PostReply> },
     /// A message over the limit, which was refused.
     Oversized(Oversized),
+    /// A window orders that a job be made of its call.
+    MakeJob { order: WindowJobOrder, reply: WindowJobReply },
     /// The client ends the session.
     End { reply: oneshot::Sender<PostReply> },
     /// The client's token is not accepted any more.
@@ -199,6 +201,7 @@ impl HttpSession {
             SessionCommand::Oversized(oversized) => {
                 self.work.mcp_session.answered_too_long(&oversized);
             }
+            SessionCommand::MakeJob { order, reply } => self.work.make_job(order, reply),
             SessionCommand::End { reply } => {
                 let _gone = reply.send(PostReply::Taken);
                 self.is_over_because(SessionOver::Done);

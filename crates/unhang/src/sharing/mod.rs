@@ -51,7 +51,10 @@ use unhang_core::{
     limits::Limits,
     secrets::Secrets,
 };
-use unhang_front::http::{DRAIN, serve_windows};
+use unhang_front::{
+    SessionJobs,
+    http::{DRAIN, serve_windows},
+};
 use unhang_gateway::{
     EraPolicy, LeaderServer, LeaderServers, RequestTimeouts, RosterChange, Scope, ServerEntry, ServerSet,
     Servers,
@@ -81,6 +84,8 @@ pub struct SharingSpec {
     pub lineup: ServerSet,
     /// The limits for the sessions of the windows that follow this process.
     pub limits: Limits,
+    /// The jobs of this process, which makes jobs of calls for the windows that follow it. Without it, they make the jobs themselves.
+    pub jobs: Option<SessionJobs>,
 }
 
 /// A set of servers, run here or by the leader.
@@ -118,13 +123,14 @@ impl OwnServers {
 struct Realm {
     servers: Servers,
     limits: Limits,
+    jobs: Option<SessionJobs>,
     ending: watch::Receiver<bool>,
 }
 
 impl Sharing {
     /// Starts the servers, or follows the process that runs them.
     pub async fn start(spec: SharingSpec) -> Sharing {
-        let SharingSpec { meeting_point, may_follow, lineup, limits } = spec;
+        let SharingSpec { meeting_point, may_follow, lineup, limits, jobs } = spec;
         let (end, ending) = watch::channel(false);
         let lead = match meeting_point.clone() {
             Some(meeting_point) => right_to_lead(meeting_point).await.map(Some).unwrap_or_else(|error| {
@@ -140,14 +146,14 @@ impl Sharing {
                 let (lineup, here) = apart(socket.clone(), lineup);
                 let servers = Servers::start(here);
                 let own = Arc::new(Mutex::new(OwnServers { lineup, servers: None }));
-                let leading = tokio::spawn(succeed(meeting_point, Arc::clone(&own), limits, ending));
+                let leading = tokio::spawn(succeed(meeting_point, Arc::clone(&own), (limits, jobs), ending));
                 (servers, own, Some(socket), leading)
             }
             (meeting_point, lead) => {
                 lineup.read_ahead().await;
                 let mut own = OwnServers { lineup, servers: None };
                 let servers = own.start();
-                let realm = Realm { servers: servers.clone(), limits, ending };
+                let realm = Realm { servers: servers.clone(), limits, jobs, ending };
                 let leading = async move {
                     match (lead, meeting_point) {
                         (Some(Some(lead)), _) => realm.lead(lead).await,
@@ -274,7 +280,7 @@ async fn inherited(meeting_point: MeetingPoint, mut ending: watch::Receiver<bool
 async fn succeed(
     meeting_point: MeetingPoint,
     own: Arc<Mutex<OwnServers>>,
-    limits: Limits,
+    (limits, jobs): (Limits, Option<SessionJobs>),
     ending: watch::Receiver<bool>,
 ) {
     let Some(lead) = inherited(meeting_point, ending.clone()).await else { return };
@@ -282,14 +288,14 @@ async fn succeed(
     let lineup = own_of(&own).lineup.clone();
     lineup.read_ahead().await;
     let servers = own_of(&own).start();
-    Realm { servers: servers.clone(), limits, ending }.lead(lead).await;
+    Realm { servers: servers.clone(), limits, jobs, ending }.lead(lead).await;
     servers.close().await;
 }
 
 impl Realm {
     /// Serves the windows that follow, until the end.
     async fn lead(self, lead: Leadership) {
-        let Realm { servers, limits, mut ending } = self;
+        let Realm { servers, limits, jobs, mut ending } = self;
         let (lead, listener) = match listening(lead).await {
             Ok(listening) => listening,
             Err(error) => {
@@ -301,7 +307,7 @@ impl Realm {
         };
         // The right to lead is given up as soon as the end begins. From then on another process can lead.
         let way = (listener, Box::new(lead) as Claim);
-        let mut serving = pin!(serve_windows(limits, servers.for_windows(), way, ending.clone()));
+        let mut serving = pin!(serve_windows(limits, (servers.for_windows(), jobs), way, ending.clone()));
         tokio::select! {
             () = &mut serving => return,
             _over_or_gone = ending.wait_for(|ending| *ending) => {}
@@ -418,6 +424,7 @@ mod tests {
                     may_follow: true,
                     lineup: vec![entry].into(),
                     limits: Limits::default(),
+                    jobs: None,
                 })
                 .await;
                 tokio::task::yield_now().await;

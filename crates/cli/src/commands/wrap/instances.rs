@@ -110,6 +110,7 @@ async fn served(
         may_follow: false,
         lineup,
         limits: limits.clone(),
+        jobs: None,
     })
     .await;
     let (servers, ending) = (Some(sharing.servers()), sharing.end());

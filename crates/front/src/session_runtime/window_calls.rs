@@ -1,0 +1,195 @@
+//! Calls of windows: their headers, and the jobs that are made of them. A window orders the job, and the leading window makes it and follows
+//! it, since it has the server.
+//!
+//! Invariants
+//!
+//! - The job is made as any other: durable, and kept by the server's lifeline, before its window hears of it.
+//! - Nothing is left of a job whose window has stopped waiting before that.
+
+use tokio::sync::oneshot;
+use unhang_background::{Promoted, RunningCall, SameCall, WhoIsAsked};
+use unhang_jobs::id::JobId;
+
+use super::{SessionJobs, SessionRuntime};
+use crate::{
+    asking::{MayPromote, PromotionOrder, WindowPromotion},
+    effects::{CallKey, SessionEffects},
+};
+use unhang_gateway::{JoinPolicy, OfSession, ServerRequest};
+use unhang_tools::{job_report::JobReport, service::JobService as _};
+use unhang_upstream::{
+    http::headers::CallLimit,
+    window_job::{WindowCallName, WindowJobOrder},
+};
+
+/// The headers of a request that comes from a window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct OfWindow {
+    /// The session of its client.
+    pub session: OfSession,
+    /// How long the window waits for the answer, if the request is a call.
+    pub limit: Option<CallLimit>,
+    /// The name by which the window orders a job of the call.
+    pub call: Option<WindowCallName>,
+}
+
+/// The reason why a call stays a call for now.
+const STAYS: &str = "its client is asked something, or the window that runs the servers ends";
+
+/// Gets the job of a call, or the reason why no job was made of it.
+pub(crate) type WindowJobReply = oneshot::Sender<Result<JobId, String>>;
+
+/// The call of a window, of which it may order a job.
+pub(super) struct WindowCall {
+    /// The jobs of this process, if the clients are windows.
+    jobs: Option<SessionJobs>,
+    /// The name that the window has given the call.
+    name: Option<WindowCallName>,
+    key: Option<CallKey>,
+    /// The order of the window, while the job is being made.
+    pub(super) ordered: Option<OrderedJob>,
+}
+
+impl WindowCall {
+    pub(super) fn of(jobs: Option<SessionJobs>) -> Self {
+        Self { jobs, name: None, key: None, ordered: None }
+    }
+}
+
+/// An order to make a job of a window's call, while the job is being made.
+pub(super) struct OrderedJob {
+    who: WhoIsAsked,
+    reply: WindowJobReply,
+}
+
+impl OrderedJob {
+    /// Tells the window that its call stays a call of this process.
+    pub(super) fn refuse(self, why: String) {
+        // The window may have gone.
+        let _gone = self.reply.send(Err(why));
+    }
+}
+
+impl SessionRuntime {
+    /// Notes the window's session that a request belongs to. Ignores it unless the clients are windows.
+    pub(crate) fn of_window(mut self, window: Option<OfWindow>) -> SessionRuntime {
+        let window = window.filter(|_| self.mcp_session.jobs.are_of_windows);
+        let client = &mut self.mcp_session.client;
+        client.window_limit = window.and_then(|window| window.limit);
+        client.is_asked_beside = window.is_some_and(|window| window.session.is_asked_beside);
+        self.window_call.name = window.and_then(|window| window.call);
+        SessionRuntime { window: window.map(|window| window.session), ..self }
+    }
+
+    /// Returns everything that is needed to make a job of this call of a window, which can be ordered from now on. Returns `None` if the
+    /// window orders none.
+    pub(super) fn may_promote_for_window(&mut self, key: CallKey, asked: &ServerRequest) -> Option<MayPromote> {
+        self.window_call.name?;
+        asked.tool.as_ref()?;
+        let jobs = self.window_call.jobs.as_ref()?;
+        let calls = jobs.promoted()?;
+        self.window_call.key = Some(key);
+        Some(MayPromote {
+            calls,
+            jobs: jobs.service.clone(),
+            caller: self.caller.clone(),
+            client: self.mcp_session.client_name(),
+            session: self.session,
+            joining: JoinPolicy::Never,
+            wants_a_task: false,
+            orders: self.calls.promotion_orders(key),
+        })
+    }
+
+    /// Makes a job of the call of a window. `reply` gets the job when the call has become it.
+    pub(crate) fn make_job(&mut self, order: WindowJobOrder, reply: WindowJobReply) {
+        let WindowJobOrder { tool, elapsed, limit, who, same, .. } = order;
+        let ordered = OrderedJob { who: who.clone(), reply };
+        let Some(key) = self.window_call.key.filter(|key| !self.mcp_session.stays_a_call(*key)) else {
+            return ordered.refuse(STAYS.to_owned());
+        };
+        let of_window = Some(WindowPromotion { limit, same: same.map(SameCall::of_bytes) });
+        match self.calls.promote(key, PromotionOrder { name: tool, elapsed, who, of_window }) {
+            true => self.window_call.ordered = Some(ordered),
+            false => ordered.refuse("no job can be made of the call".to_owned()),
+        }
+    }
+
+    /// Answers the call of a window of which this process has made a job.
+    pub(super) fn promoted_for_window(
+        &mut self,
+        key: CallKey,
+        (promoted, running_call): (Promoted, RunningCall),
+        OrderedJob { who, reply }: OrderedJob,
+        effects: &mut impl SessionEffects,
+    ) {
+        let (now, job) = (self.now(), promoted.id());
+        let Some(calls) = self.window_call.jobs.as_ref().and_then(SessionJobs::promoted) else { return };
+        // A question from before the job existed is about the call.
+        while let Ok((key, aside)) = self.asides.try_recv() {
+            self.said(Some(key), aside, effects);
+        }
+        if reply.is_closed() || self.mcp_session.stays_a_call(key) {
+            calls.forget(async move { Ok(promoted) });
+            OrderedJob { who, reply }.refuse(STAYS.to_owned());
+            return self.stays(key, running_call);
+        }
+        if !self.mcp_session.became_job(now, key, job, effects) {
+            drop(running_call);
+            return calls.forget(async move { Ok(promoted) });
+        }
+        tracing::info!(job = job.as_str(), "the call of another window continues as a job");
+        drop(calls.keep(promoted, running_call, who, None));
+        // The answer to the call names the job as well.
+        let _gone = reply.send(Ok(job));
+    }
+
+    /// Answers a call of which the leading window has made a job. If nobody waits for it any more, the job is cancelled.
+    pub(super) fn is_job_of_leader(
+        &mut self,
+        key: CallKey,
+        report: JobReport,
+        effects: &mut impl SessionEffects,
+    ) {
+        let (now, id): (_, JobId) = (self.now(), report.job_id);
+        if self.mcp_session.promoted(now, key, &report, effects).is_some() {
+            return;
+        }
+        if let Some(jobs) = self.jobs.clone() {
+            tokio::spawn(async move {
+                if let Err(error) = jobs.service.terminate(id).await {
+                    tracing::warn!(job = id.as_str(), "unhang cannot cancel the job, which no client knows: {error}");
+                }
+            });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{sync::Arc, time::Duration};
+
+    use super::*;
+    use crate::session_context::SessionContext;
+    use unhang_core::limits::Limits;
+    use unhang_gateway::{FairnessKey, SessionKey};
+    use unhang_tools::toolbox::NoTools;
+
+    #[test]
+    fn a_session_that_is_named_counts_from_windows_alone() {
+        let named = OfSession { key: SessionKey::drawn(), is_asked_beside: true, is_one_client: true };
+        let context = SessionContext::new(Arc::new(NoTools), None, None);
+        let limit = Some(CallLimit { limit: Duration::from_secs(7), waited: Duration::from_secs(1) });
+        let call = Some(WindowCallName::drawn());
+        for (context, expect) in [
+            (context.clone(), (None, None, None)),
+            (context.of_windows(None), (Some(named), limit, call)),
+        ] {
+            let window = OfWindow { session: named, limit, call };
+            let work = SessionRuntime::new(Limits::default(), &context, FairnessKey::new("one"), None)
+                .of_window(Some(window));
+            let known = (work.window, work.mcp_session.client.window_limit, work.window_call.name);
+            assert_eq!(known, expect);
+        }
+    }
+}

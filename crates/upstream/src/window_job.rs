@@ -1,0 +1,254 @@
+//! The order by which a window has the leading window make a job of its call, and the answer to a call that has become such a job.
+//!
+//! ```text
+//! window ─ tools/call, with a name in CALL ─► leader ─────────────────────────────────────► server
+//! window ─ MAKE_JOB, for the call of this name ─► leader: the job is on the disk, and the server's lifeline has the plan of a call holder
+//! window ◄─ the answers to both: this job ─ leader, which follows the job from now on
+//! ```
+//!
+//! Invariants
+//!
+//! - The window and the leader are the same version, and the order has the same format. Any other order is refused, and nothing is guessed.
+//! - A call has one answer: that of its server, or the job. So a window that hears nothing of its order hears of the job all the same.
+//! - A window that stops waiting closes the connection of its order. The leader makes no job for an order whose connection is closed.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{json, value::RawValue};
+use unhang_core::fault::FaultKind;
+use unhang_jobs::id::JobId;
+use unhang_wire::{Json, text_member};
+
+use crate::{
+    client::Error,
+    keeping::WhoIsAsked,
+    question::drawn,
+};
+
+/// The header that names a call of a window, for the window that leads.
+pub const CALL: &str = "unhang-call";
+
+/// The method of the order to make a job of a call.
+pub const MAKE_JOB: &str = "unhang/makeJob";
+
+/// The format of an order and of its answer. It changes with their meaning.
+const ORDER_FORMAT: u32 = 1;
+
+/// The version of this unhang.
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// The member of the data of an error that names the job.
+const JOB: &str = "io.github.unhang/job";
+
+/// The name of a window's call, which tells it from every other, even of other processes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WindowCallName(u64);
+
+impl WindowCallName {
+    /// Draws the name of a call that begins now.
+    #[must_use]
+    pub fn drawn() -> Self {
+        Self(drawn())
+    }
+
+    /// Writes the name, as its window tells it to the window that leads.
+    #[must_use]
+    pub fn told(self) -> String {
+        format!("{:016x}", self.0)
+    }
+
+    /// Reads a name that a window has told; `None` if it is malformed.
+    #[must_use]
+    pub fn read(told: &str) -> Option<Self> {
+        u64::from_str_radix(told, 16).ok().map(Self)
+    }
+}
+
+/// The order to make a job of a call that the leader has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WindowJobOrder {
+    /// The call.
+    pub call: WindowCallName,
+    /// The name by which the client knows the tool.
+    pub tool: String,
+    /// The time for which the call has taken.
+    pub elapsed: Duration,
+    /// The time that the call may take in all.
+    pub limit: Duration,
+    /// The party that gets the server's questions about the job.
+    pub who: WhoIsAsked,
+    /// The key that the same call would have, if calls of the tool may be joined.
+    pub same: Option<[u8; 32]>,
+}
+
+/// An order as it is written down.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WrittenOrder {
+    format: u32,
+    version: String,
+    call: String,
+    tool: String,
+    elapsed_ms: u64,
+    limit_ms: u64,
+    /// The capabilities of the clients that follow the job as a task; `None` if nobody does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    followers: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    same: Option<[u8; 32]>,
+    /// Members that every request of 2026-07-28 has.
+    #[serde(default, rename = "_meta", skip_serializing)]
+    _meta: Option<serde::de::IgnoredAny>,
+}
+
+impl WindowJobOrder {
+    /// Writes the params of the order.
+    #[must_use]
+    pub fn params(&self) -> String {
+        let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        let followers = match &self.who {
+            WhoIsAsked::Followers(capabilities) => Some(capabilities.to_string()),
+            WhoIsAsked::Nobody => None,
+        };
+        let written = WrittenOrder {
+            format: ORDER_FORMAT,
+            version: VERSION.to_owned(),
+            call: self.call.told(),
+            tool: self.tool.clone(),
+            elapsed_ms: millis(self.elapsed),
+            limit_ms: millis(self.limit),
+            followers,
+            same: self.same,
+            _meta: None,
+        };
+        serde_json::to_string(&written).unwrap_or_default()
+    }
+
+    /// Reads the params of an order.
+    ///
+    /// # Errors
+    /// Fails with the reason why the order is refused: another version has written it, or it makes no sense.
+    pub fn read(params: Json<'_>) -> Result<Self, String> {
+        let given = text_member(params, "version").unwrap_or_default();
+        let format = params.member("format").map_or("", Json::get);
+        if given != VERSION || format != ORDER_FORMAT.to_string() {
+            return Err(format!(
+                "the window is unhang {given} with format {format}, and the window that runs the servers is \
+                 unhang {VERSION} with format {ORDER_FORMAT}"
+            ));
+        }
+        let wrong = || "the order to make a job is malformed".to_owned();
+        let written: WrittenOrder = serde_json::from_str(params.get()).map_err(|_| wrong())?;
+        let who = written.followers.map_or(WhoIsAsked::Nobody, |text| WhoIsAsked::Followers(text.into()));
+        Ok(Self {
+            call: WindowCallName::read(&written.call).ok_or_else(wrong)?,
+            tool: written.tool,
+            elapsed: Duration::from_millis(written.elapsed_ms),
+            limit: Duration::from_millis(written.limit_ms),
+            who,
+            same: written.same,
+        })
+    }
+}
+
+/// Writes the result with which a leader answers an order that it has carried out.
+#[must_use]
+pub fn made_job(job: JobId) -> String {
+    json!({ "resultType": "complete", JOB: job.as_str() }).to_string()
+}
+
+/// Returns the job that the answer to an order names.
+#[must_use]
+pub fn read_made_job(result: &RawValue) -> Option<JobId> {
+    text_member(Json::new(result.get().as_bytes())?, JOB)?.parse().ok()
+}
+
+/// Writes the error with which a leader answers a call that is its job now.
+#[must_use]
+pub fn became_job(job: JobId) -> String {
+    let message =
+        format!("the window that runs the servers goes on with the call as job {job}: ask for that job");
+    json!({ "code": FaultKind::ServerExited.code(), "message": message, "data": { JOB: job.as_str() } })
+        .to_string()
+}
+
+/// Returns the job of the leader that a call has become; `None` if this is any other answer.
+#[must_use]
+pub fn read_became_job(outcome: &Result<Box<RawValue>, Error>) -> Option<JobId> {
+    let Err(Error::Server(error)) = outcome else { return None };
+    text_member(Json::new(error.data.as_ref()?.get().as_bytes())?, JOB)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+
+    use super::*;
+    use crate::client::ServerError;
+
+    fn order() -> WindowJobOrder {
+        WindowJobOrder {
+            call: WindowCallName::drawn(),
+            tool: "srv__slow".to_owned(),
+            elapsed: Duration::from_millis(300),
+            limit: Duration::from_secs(7200),
+            who: WhoIsAsked::Followers(r#"{"elicitation":{}}"#.into()),
+            same: Some([7; 32]),
+        }
+    }
+
+    fn read(text: &str) -> Result<WindowJobOrder, String> {
+        WindowJobOrder::read(Json::new(text.as_bytes()).expect("JSON"))
+    }
+
+    #[test]
+    fn an_order_is_read_as_it_was_written() {
+        for order in [order(), WindowJobOrder { who: WhoIsAsked::Nobody, same: None, ..order() }] {
+            let mut written: Value = serde_json::from_str(&order.params()).expect("JSON");
+            assert_eq!(read(&written.to_string()), Ok(order.clone()));
+            written["_meta"] = json!({ "x": 1 });
+            assert_eq!(read(&written.to_string()), Ok(order));
+        }
+    }
+
+    #[test]
+    fn an_order_of_another_version_is_refused_whatever_it_says() {
+        let written: Value = serde_json::from_str(&order().params()).expect("JSON");
+        for (member, other, why) in [
+            ("version", json!("0.0.1"), "the window is unhang 0.0.1"),
+            ("format", json!(2), "with format 2"),
+            ("version", Value::Null, "the window is unhang  with"),
+            ("call", json!("no name"), "malformed"),
+            ("more", json!(1), "malformed"),
+            ("limit_ms", json!("long"), "malformed"),
+        ] {
+            let mut order = written.clone();
+            order[member] = other;
+            let refused = read(&order.to_string()).expect_err("it is refused");
+            assert!(refused.contains(why), "{refused}");
+        }
+        assert!(read("{}").is_err());
+    }
+
+    #[test]
+    fn the_job_of_a_leader_is_told_from_every_other_answer() {
+        let job = JobId::random().expect("an id");
+        let error: Value = serde_json::from_str(&became_job(job)).expect("JSON");
+        let told = |data: &Value| {
+            let data = RawValue::from_string(data.to_string()).ok();
+            let (server, method) = ("gateway".to_owned(), "tools/call".to_owned());
+            let told = ServerError { server, method, code: -1, message: String::new(), data };
+            read_became_job(&Err(Error::Server(Box::new(told))))
+        };
+        assert_eq!(told(&error["data"]), Some(job));
+        let made = RawValue::from_string(made_job(job)).expect("JSON");
+        assert_eq!(read_made_job(&made), Some(job));
+        assert!(error["message"].as_str().is_some_and(|message| message.contains(job.as_str())));
+        for other in [json!({}), json!({ JOB: "no id" }), json!(1)] {
+            assert_eq!(told(&other), None);
+        }
+        let result = RawValue::from_string(error["data"].to_string()).expect("JSON");
+        assert_eq!(read_became_job(&Ok(result)), None, "a result of a server");
+    }
+}
