@@ -143,8 +143,7 @@ impl UpstreamRequest {
     pub fn new(servers: Servers, asked: ServerRequest) -> Self {
         // Any call of a window that waits for a task may become a job.
         let is_promotable = asked.may_wait && is_leader(&servers, asked.server);
-        let asked =
-            ServerRequest { window_call: is_promotable.then(WindowCallName::drawn), ..asked };
+        let asked = ServerRequest { window_call: is_promotable.then(WindowCallName::drawn), ..asked };
         let news = asked.may_wait.then(TaskNews::new);
         Self { servers, asked, news, sent: watch::Sender::new(None) }
     }

@@ -212,7 +212,7 @@ pub(super) async fn answered(
                 if let (Some(_), Some(promote), Some(about), Some(job)) =
                     (&of_leader, &promote, &about, read_became_job(&answered.outcome))
                 {
-                    return job_is_of_leader(promote, about, job).await;
+                    return job_is_of_leader(promote, about, job, running_call.source.news()).await;
                 }
                 forget(promote, adopting);
                 return CallTaskEnd::Server(Box::new(answered));
@@ -227,7 +227,7 @@ pub(super) async fn answered(
             (made, order) = made_by_leader(&mut of_leader) => {
                 let (Some(promote), Some(about)) = (&promote, &about) else { continue };
                 match made {
-                    Ok(job) => return job_is_of_leader(promote, about, job).await,
+                    Ok(job) => return job_is_of_leader(promote, about, job, running_call.source.news()).await,
                     Err(why) => {
                         tracing::warn!("a job ends with this window, since the leading window does not keep it: {why}");
                         adopting = Some(adopt(promote, about, order, (running_call.source.news().cloned(), None)));
@@ -393,16 +393,26 @@ async fn made_by_leader(
 }
 
 /// Returns the end of a call of which the leading window has made this job.
-async fn job_is_of_leader(promote: &MayPromote, about: &PromotableCall, job: JobId) -> CallTaskEnd {
+async fn job_is_of_leader(
+    promote: &MayPromote,
+    about: &PromotableCall,
+    job: JobId,
+    news: Option<&TaskNews>,
+) -> CallTaskEnd {
     promote.calls.is_of_leader(job, about.same(promote));
     match promote.jobs.status(job, Duration::ZERO).await {
-        Ok(report) => CallTaskEnd::OfLeader(Box::new(report)),
+        Ok(report) => {
+            let does = news.map(|news| news.stage().does()).unwrap_or_default();
+            CallTaskEnd::OfLeader(Box::new(JobReport { does, ..report }))
+        }
         Err(JobServiceError(why)) => {
             let failure = Failure {
                 kind: FaultKind::Overloaded,
                 server: about.server.name().to_owned(),
                 method: Some("tools/call".to_owned()),
-                happened: format!("the call continues as job {job}, and unhang cannot read its record: {why}"),
+                happened: format!(
+                    "the call continues as job {job}, and unhang cannot read its record: {why}"
+                ),
                 hint: "run `unhang job list`".to_owned(),
                 ..Failure::ended()
             };

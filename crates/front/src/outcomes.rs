@@ -334,6 +334,11 @@ impl McpSession {
         }
     }
 
+    /// Returns whether a client still waits for this call, or comes back to it.
+    pub(super) fn is_awaited(&self, key: CallKey) -> bool {
+        self.calls.by_key(key).is_some() || self.parked_calls.call(key).is_some()
+    }
+
     /// Returns whether this call goes on as a call, although there is a job of it by now.
     pub(super) fn stays_a_call(&self, key: CallKey) -> bool {
         self.is_asked(key) || (self.makes_no_jobs && self.calls.by_key(key).is_some())

@@ -539,12 +539,15 @@ impl SessionRuntime {
             CallTaskEnd::OfLeader(report) => self.is_job_of_leader(key, *report, effects),
             CallTaskEnd::NotPromoted(stays) => {
                 let (why, running_call) = *stays;
-                if let Some(ordered) = self.window_call.ordered.take() {
-                    // The window tells its client.
-                    ordered.refuse(why);
-                    return self.stays(key, running_call);
-                }
-                if self.mcp_session.not_promoted(key, why) {
+                let goes_on = match self.window_call.ordered.take() {
+                    // The window makes a job of its own.
+                    Some(ordered) => {
+                        ordered.refuse(why);
+                        self.mcp_session.is_awaited(key)
+                    }
+                    None => self.mcp_session.not_promoted(key, why),
+                };
+                if goes_on {
                     return self.stays(key, running_call);
                 }
                 drop(running_call);

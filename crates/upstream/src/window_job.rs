@@ -20,11 +20,7 @@ use unhang_core::fault::FaultKind;
 use unhang_jobs::id::JobId;
 use unhang_wire::{Json, text_member};
 
-use crate::{
-    client::Error,
-    keeping::WhoIsAsked,
-    question::drawn,
-};
+use crate::{client::Error, keeping::WhoIsAsked, question::drawn};
 
 /// The header that names a call of a window, for the window that leads.
 pub const CALL: &str = "unhang-call";

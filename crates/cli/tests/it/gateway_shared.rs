@@ -334,12 +334,17 @@ fn a_window_that_follows_names_the_configured_server_in_errors_and_in_reasons_of
     let message = error["message"].as_str().unwrap_or_default();
     assert!(message.starts_with("`one` did not answer `tools/call`"), "{error}");
     assert!(!error.to_string().contains("gateway"), "{error}");
-    let id = follower.call("two__sleep", json!({ "ms": 60_000 }));
-    let started = follower.answer(id)["result"]["structuredContent"].clone();
+    // A window keeps the job of a call whose client has asked for a task.
+    let call = json!({ "name": "two__sleep", "arguments": { "ms": 60_000 }, "task": {} });
+    let id = follower.request("tools/call", call);
+    let job = follower.answer(id)["result"]["task"]["taskId"].clone();
+    // The server has the call before a later one.
+    let later = follower.call("two__sleep", json!({ "ms": 100 }));
+    follower.answer(later);
     leader.signal(Signal::KILL);
     let mut status = Value::Null;
     wait_until("the job has ended", PATIENCE, || {
-        let id = follower.call("get_job_status", json!({ "job_id": started["job_id"] }));
+        let id = follower.call("get_job_status", json!({ "job_id": job }));
         status = follower.answer(id)["result"].clone();
         status["structuredContent"]["status"] == "failed"
     });

@@ -9,7 +9,8 @@ use serde_json::{Value, json};
 use crate::{
     callers::{Calls, StdioCaller, text},
     gateway::window,
-    harness::{Client, PATIENCE, Sandbox, wait_until},
+    harness::{Client, PATIENCE, Sandbox, signal, wait_until},
+    processes::lifeline,
     slow_gateway_outlives::configure,
     slow_outlives::{HOLDER, Scene, until_go},
 };
@@ -31,7 +32,7 @@ impl Windows {
         assert_eq!(leader.counted(), [0, 0, 0]);
         let follower = window(&sandbox, &[]);
         assert!(follower.stderr().contains("the gateway that already runs"), "{}", follower.stderr());
-        let lifeline = crate::processes::lifeline(&leader);
+        let lifeline = lifeline(&leader);
         let scene = Scene { client: StdioCaller::at(follower), lifeline, sandbox };
         Windows { leader, scene }
     }
@@ -193,4 +194,21 @@ fn a_job_whose_window_has_gone_is_cancelled_at_its_server() {
         }
         scene.sandbox.assert_nothing_left();
     }
+}
+
+/// The lifeline does not confirm that it keeps the server, so the leader makes no job.
+#[test]
+fn a_window_whose_leader_makes_no_job_has_the_job_itself() {
+    let mut windows = Windows::new();
+    signal(windows.scene.lifeline, Signal::STOP);
+    let job = windows.scene.job(until_go("one", SIZE));
+    signal(windows.scene.lifeline, Signal::CONT);
+    assert!(windows.scene.client.stderr().contains("the leading window does not keep it"));
+    windows.completes(&job, "one");
+    let jobs = windows.scene.unhang_job(&["list"]);
+    assert_eq!(jobs.as_array().expect("jobs").len(), 1, "nothing is left of the other: {jobs}");
+    let Windows { mut leader, scene: Scene { client: follower, sandbox, .. } } = windows;
+    Windows::seen_by(follower.client, &job);
+    leader.finish();
+    sandbox.assert_nothing_left();
 }

@@ -83,7 +83,11 @@ impl SessionRuntime {
 
     /// Returns everything that is needed to make a job of this call of a window, which can be ordered from now on. Returns `None` if the
     /// window orders none.
-    pub(super) fn may_promote_for_window(&mut self, key: CallKey, asked: &ServerRequest) -> Option<MayPromote> {
+    pub(super) fn may_promote_for_window(
+        &mut self,
+        key: CallKey,
+        asked: &ServerRequest,
+    ) -> Option<MayPromote> {
         self.window_call.name?;
         asked.tool.as_ref()?;
         let jobs = self.window_call.jobs.as_ref()?;
@@ -158,7 +162,10 @@ impl SessionRuntime {
         if let Some(jobs) = self.jobs.clone() {
             tokio::spawn(async move {
                 if let Err(error) = jobs.service.terminate(id).await {
-                    tracing::warn!(job = id.as_str(), "unhang cannot cancel the job, which no client knows: {error}");
+                    tracing::warn!(
+                        job = id.as_str(),
+                        "unhang cannot cancel the job, which no client knows: {error}"
+                    );
                 }
             });
         }
@@ -181,10 +188,9 @@ mod tests {
         let context = SessionContext::new(Arc::new(NoTools), None, None);
         let limit = Some(CallLimit { limit: Duration::from_secs(7), waited: Duration::from_secs(1) });
         let call = Some(WindowCallName::drawn());
-        for (context, expect) in [
-            (context.clone(), (None, None, None)),
-            (context.of_windows(None), (Some(named), limit, call)),
-        ] {
+        for (context, expect) in
+            [(context.clone(), (None, None, None)), (context.of_windows(None), (Some(named), limit, call))]
+        {
             let window = OfWindow { session: named, limit, call };
             let work = SessionRuntime::new(Limits::default(), &context, FairnessKey::new("one"), None)
                 .of_window(Some(window));
