@@ -159,7 +159,13 @@ fn a_job_of_a_window_outlives_both_windows() {
             false => windows.end_leader(128 + 9, kill),
         }
         windows.scene.holder();
-        assert_eq!(windows.scene.shown(&jobs[1].0)["status"], "running");
+        let shown = windows.scene.shown(&jobs[1].0);
+        assert_eq!(
+            shown["status"],
+            "running",
+            "{leader_is_first} {shown}; {:.9000}",
+            windows.scene.sandbox.log()
+        );
         windows.completes(&jobs[0].0, jobs[0].1);
         assert_eq!(windows.scene.ended(&jobs[1].0)["status"], "completed");
         windows.ran_once(jobs[1].1);
