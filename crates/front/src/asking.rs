@@ -36,7 +36,7 @@ use unhang_tools::{
 };
 use unhang_upstream::{client::Failure, kept_request::SentRequest, window_job::read_became_job};
 
-/// The time for which the id of a task waits for its server to get the call.
+/// The time for which the id of a task, or of a job that a window orders, waits for the server to get the call.
 const SENT_LIMIT: Duration = Duration::from_secs(1);
 
 /// The channels from a server to the session, for progress and for messages beside the answer.
@@ -195,6 +195,7 @@ pub(super) async fn answered(
     let (mut promote, about) = promote.unzip();
     let mut adopting: Option<AdoptionFuture> = None;
     let mut of_leader: Option<(LeaderJobFuture, PromotionOrder)> = None;
+    let mut has_leader_order = false;
     loop {
         tokio::select! {
             biased;
@@ -209,9 +210,11 @@ pub(super) async fn answered(
             }
             Some(one) = running_call.way.said.recv() => progress_sinks.pass_on(key, one).await,
             answered = &mut running_call.way.answering => {
-                if let (Some(_), Some(promote), Some(about), Some(job)) =
-                    (&of_leader, &promote, &about, read_became_job(&answered.outcome))
+                if let (true, Some(promote), Some(about), Some(job)) =
+                    (has_leader_order, &promote, &about, read_became_job(&answered.outcome))
                 {
+                    // The job of this process, if the leader's answer to the order came too late.
+                    adopting.into_iter().for_each(|adopting| promote.calls.forget(adopting));
                     return job_is_of_leader(promote, about, job, running_call.source.news()).await;
                 }
                 forget(promote, adopting);
@@ -238,12 +241,10 @@ pub(super) async fn answered(
                 if let (Some(order), Some(promote), Some(about)) = (order, &promote, &about) {
                     let source = &running_call.source;
                     if let Some(making) = source.job_of_leader(&about.promoted_in_window(promote, &order)) {
-                        of_leader = Some((making, order));
+                        (of_leader, has_leader_order) = (Some((making, order)), true);
                         continue;
                     }
-                    // A lifeline can keep a request only after a server process has got it.
-                    let sent = source.sent().and_then(|sent| sent.borrow().clone());
-                    adopting = Some(adopt(promote, about, order, (source.news().cloned(), sent)));
+                    adopting = Some(adopt(promote, about, order, (source.news().cloned(), source.sent())));
                 }
             }
         }
@@ -348,8 +349,11 @@ fn adopt(
     promote: &MayPromote,
     about: &PromotableCall,
     order: PromotionOrder,
-    (news, sent): (Option<TaskNews>, Option<SentRequest>),
+    (news, mut sent): (Option<TaskNews>, Option<watch::Receiver<Option<SentRequest>>>),
 ) -> AdoptionFuture {
+    // A lifeline can keep a request only after a server process has got it. A window counts from when it has sent the call to this process,
+    // which may be earlier.
+    let sent_limit = if order.of_window.is_some() { SENT_LIMIT } else { Duration::ZERO };
     let (server, tool) = about.server.owner_of(&about.tool);
     let goes_on_as_task = news.as_ref().is_some_and(|news| news.known().is_some());
     let (limit, same) = match order.of_window {
@@ -365,13 +369,14 @@ fn adopt(
         elapsed: order.elapsed,
         limit,
         same,
-        is_unsent: sent.is_none() && !goes_on_as_task,
+        is_unsent: sent.as_ref().is_none_or(|sent| sent.borrow().is_none()) && !goes_on_as_task,
     };
     let (calls, caller) = (promote.calls.clone(), promote.caller.clone());
     let who = order.who;
-    let sent = sent.filter(|_| !goes_on_as_task);
     Box::pin(async move {
         let mut promoted = calls.adopt_known(&caller, call, news.as_ref()).await?;
+        let sent = timeout(sent_limit, until_sent(sent.as_mut())).await.ok().flatten();
+        let sent = sent.filter(|_| !goes_on_as_task);
         if let Err(why) = calls.have_kept(&mut promoted, sent, &who).await {
             calls.forget(ready(Ok(promoted)));
             return Err(why);

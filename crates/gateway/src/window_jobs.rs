@@ -1,7 +1,7 @@
 //! Calls of a window of which the leading window makes jobs. The window orders the job, and the leader answers the order and the call with
 //! it.
 //!
-//! Invariant: an order that is not confirmed within [`KEEP_LIMIT`] is withdrawn.
+//! Invariant: an order that is not confirmed within [`ORDER_LIMIT`] is withdrawn.
 
 use std::sync::Arc;
 
@@ -11,8 +11,7 @@ use unhang_jobs::id::JobId;
 use super::{Servers, backend::Backend, lifecycle::StartReason};
 use unhang_upstream::{
     client::{CallOptions, Error},
-    keeping::KEEP_LIMIT,
-    window_job::{MAKE_JOB, WindowJobOrder, read_made_job},
+    window_job::{MAKE_JOB, ORDER_LIMIT, WindowJobOrder, read_made_job},
 };
 
 /// Returns whether the server at this index is the leading window.
@@ -33,7 +32,7 @@ pub async fn job_of_leader(
     let Some(backend) = servers.at(server_index).filter(|backend| backend.is_gateway()) else {
         return Err("the server is not the window that runs the servers".to_owned());
     };
-    match timeout(KEEP_LIMIT, ordered(&backend, order)).await {
+    match timeout(ORDER_LIMIT, ordered(&backend, order)).await {
         Ok(Ok(Some(job))) => Ok(job),
         Ok(Ok(None)) => Err("the window that runs the servers names no job".to_owned()),
         Ok(Err(error)) => Err(error.to_string()),
@@ -43,6 +42,6 @@ pub async fn job_of_leader(
 
 async fn ordered(backend: &Arc<Backend>, order: &WindowJobOrder) -> Result<Option<JobId>, Error> {
     let (client, _) = backend.ready(StartReason::Request).await?;
-    let options = CallOptions { timeout: Some(KEEP_LIMIT), ..CallOptions::default() };
+    let options = CallOptions { timeout: Some(ORDER_LIMIT), ..CallOptions::default() };
     Ok(read_made_job(&client.ask(MAKE_JOB, &order.params(), &options).await?))
 }

@@ -20,13 +20,23 @@ use unhang_core::fault::FaultKind;
 use unhang_jobs::id::JobId;
 use unhang_wire::{Json, text_member};
 
-use crate::{client::Error, keeping::WhoIsAsked, question::drawn};
+use crate::{
+    client::Error,
+    keeping::{KEEP_LIMIT, WhoIsAsked},
+    question::drawn,
+};
 
 /// The header that names a call of a window, for the window that leads.
 pub const CALL: &str = "unhang-call";
 
 /// The method of the order to make a job of a call.
 pub const MAKE_JOB: &str = "unhang/makeJob";
+
+/// How long an order waits for its call, which it may overtake.
+pub const COMING: Duration = Duration::from_secs(4);
+
+/// How long a window waits for the answer to an order. The leader waits for the call, and then for the server's lifeline.
+pub const ORDER_LIMIT: Duration = COMING.saturating_add(KEEP_LIMIT);
 
 /// The format of an order and of its answer. It changes with their meaning.
 const ORDER_FORMAT: u32 = 1;

@@ -209,7 +209,9 @@ fn a_window_whose_leader_makes_no_job_has_the_job_itself() {
     signal(windows.scene.lifeline, Signal::STOP);
     let job = windows.scene.job(until_go("one", SIZE));
     signal(windows.scene.lifeline, Signal::CONT);
-    assert!(windows.scene.client.stderr().contains("the leading window does not keep it"));
+    wait_until("the window says so", PATIENCE, || {
+        windows.scene.client.stderr().contains("the leading window does not keep it")
+    });
     windows.completes(&job, "one");
     let jobs = windows.scene.unhang_job(&["list"]);
     assert_eq!(jobs.as_array().expect("jobs").len(), 1, "nothing is left of the other: {jobs}");

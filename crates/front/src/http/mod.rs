@@ -42,7 +42,7 @@ use std::{
 
 use tokio::{
     net::UnixListener,
-    sync::{mpsc, watch},
+    sync::{Notify, mpsc, watch},
     task::JoinHandle,
     time::Instant,
 };
@@ -244,6 +244,8 @@ struct HttpState {
     /// Requests that stand alone, by the secrets under which their calls are parked.
     alone: Mutex<HashMap<String, OwnedSession>>,
     alone_shares: Shares,
+    /// Rung when one of those has a new name of a window's call.
+    window_call_named: Notify,
     /// The clients of those requests, as far as servers keep anything for one of them.
     stateless_clients: StatelessClients,
     /// The most sessions, and the most requests that stand alone.
@@ -312,6 +314,7 @@ impl HttpState {
             session_shares: Shares::new(SESSIONS_OF_ONE),
             alone: Mutex::default(),
             alone_shares: Shares::new(SESSIONS_OF_ONE),
+            window_call_named: Notify::new(),
             stateless_clients: StatelessClients::new(MAX_SESSIONS),
             room: MAX_SESSIONS,
             realm: behind_windows.then(random_name).flatten(),
@@ -464,6 +467,7 @@ impl HttpState {
             };
             alone.insert(secret.clone(), owned);
         }
+        self.window_call_named.notify_waiters();
         let fairness_key = self.access_policy().access.fairness_key(caller, || peer_key(peer));
         let work = SessionRuntime::new(self.limits.clone(), &context, fairness_key, Some(secret.clone()));
         let stateless_caller = StatelessCaller {
@@ -501,13 +505,8 @@ impl HttpState {
         let owned = alone.get_mut(secret)?;
         let holder = owned.for_caller(caller)?;
         owned.window_call = window_call;
+        self.window_call_named.notify_waiters();
         Some(holder)
-    }
-
-    /// Returns the holder of the window's call that has this name.
-    fn holder_of_call(&self, call: WindowCallName) -> Option<SessionHandle> {
-        let alone = self.alone.lock().unwrap_or_else(PoisonError::into_inner);
-        alone.values().find(|owned| owned.window_call == Some(call)).map(|owned| owned.mailbox.clone())
     }
 }
 

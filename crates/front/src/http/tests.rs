@@ -10,7 +10,10 @@ use std::{
 };
 
 use serde_json::{Map, Value, json};
-use tokio::time::{sleep, timeout};
+use tokio::{
+    task::yield_now,
+    time::{sleep, timeout},
+};
 use unhang_net::serve::{
     HttpHandler, Origin, PeerAddress,
     axum::{
@@ -22,7 +25,9 @@ use unhang_net::serve::{
 
 use super::{operators::JobCounter, *};
 use unhang_core::config::SESSION_IDLE;
+use unhang_gateway::OfSession;
 use unhang_tools::{Definition, Hints, ToolAnswer, ToolAnswerFuture, ToolCall, ToolListing};
+use unhang_upstream::window_job::COMING;
 
 mod access;
 mod old;
@@ -151,6 +156,7 @@ impl Web {
             session_shares: Shares::new(share),
             alone: Mutex::default(),
             alone_shares: Shares::new(share),
+            window_call_named: Notify::new(),
             stateless_clients: StatelessClients::new(2),
             room: 2,
             ending,
@@ -525,4 +531,25 @@ async fn a_page_whose_origin_is_listed_may_read_what_it_asked() {
         web.ask("OPTIONS", "/mcp", &[("origin", "https://evil.example.com")], Body::empty()).await;
     assert_eq!(auth_error.status(), 403);
     assert!(!auth_error.headers().contains_key("access-control-allow-origin"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_order_that_overtakes_its_call_waits_for_it() {
+    let web = Web::new(Limits::default());
+    let (call, other) = (WindowCallName::drawn(), WindowCallName::drawn());
+    let [found, missed] = [call, other].map(|name| {
+        let http_state = Arc::clone(&web.http_state);
+        tokio::spawn(async move { timeout(COMING, http_state.holder_of_call(name)).await.is_ok() })
+    });
+    yield_now().await;
+    assert!(!found.is_finished(), "the call comes");
+    let session = OfSession { key: SessionKey::drawn(), is_asked_beside: false, is_one_client: false };
+    let window = OfWindow { session, limit: None, call: Some(call) };
+    let peer = PeerAddress::Network(([127, 0, 0, 1], 1).into());
+    let _holder = web
+        .http_state
+        .alone(&TokenOwner::Anybody, peer, Some(window))
+        .unwrap_or_else(|_| panic!("there is room"));
+    assert!(found.await.expect("it ends"));
+    assert!(!missed.await.expect("it ends"), "a call that never comes");
 }

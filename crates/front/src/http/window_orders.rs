@@ -1,10 +1,16 @@
 //! Orders of windows to make jobs of their calls ([`unhang_upstream::window_job`]).
 //!
-//! Invariant: an order whose connection is closed is over, because its reply goes nowhere.
+//! Invariants
+//!
+//! - An order whose connection is closed is over, because its reply goes nowhere.
+//! - An order may overtake its call, which has a connection of its own. It waits for the call for a while.
 
-use std::sync::Arc;
+use std::{
+    pin::pin,
+    sync::{Arc, PoisonError},
+};
 
-use tokio::sync::oneshot;
+use tokio::{sync::oneshot, time::timeout};
 use unhang_jobs::id::JobId;
 use unhang_net::serve::axum::{
     http::header,
@@ -12,9 +18,13 @@ use unhang_net::serve::axum::{
 };
 use unhang_wire::{self as wire, Body, Id, Json, Message, Piece};
 
-use super::{HttpState, accept::JSON, session::SessionCommand};
+use super::{
+    HttpState,
+    accept::JSON,
+    session::{SessionCommand, SessionHandle},
+};
 use unhang_core::fault::FaultKind;
-use unhang_upstream::window_job::{MAKE_JOB, WindowJobOrder, made_job};
+use unhang_upstream::window_job::{COMING, MAKE_JOB, WindowCallName, WindowJobOrder, made_job};
 
 /// Reads a post that is an order. Returns its id, and the order or the reason why it is refused. Returns `None` for any other post.
 pub(super) fn read_order(body: &[u8]) -> Option<(Id, Result<WindowJobOrder, String>)> {
@@ -53,10 +63,38 @@ pub(super) async fn ordered(
 
 async fn made(http_state: &HttpState, order: WindowJobOrder) -> Result<JobId, String> {
     let over = || "the call has ended".to_owned();
-    let holder = http_state.holder_of_call(order.call).ok_or_else(over)?;
+    let mut ending = http_state.ending.clone();
+    let holder = tokio::select! {
+        biased;
+        holder = timeout(COMING, http_state.holder_of_call(order.call)) => holder.ok(),
+        _over_or_gone = ending.wait_for(|ending| *ending) => None,
+    };
+    let holder = holder.ok_or_else(|| "the window that runs the servers has no such call".to_owned())?;
     let (reply, made) = oneshot::channel();
     holder.send(SessionCommand::MakeJob { order, reply }).await.map_err(|_| over())?;
     made.await.unwrap_or_else(|_| Err(over()))
+}
+
+impl HttpState {
+    /// Waits for the window's call that has this name, and returns its holder. Cancel-safe.
+    pub(super) async fn holder_of_call(&self, call: WindowCallName) -> SessionHandle {
+        loop {
+            let mut named = pin!(self.window_call_named.notified());
+            // Before the look, so that no call is missed.
+            named.as_mut().enable();
+            let found = {
+                let alone = self.alone.lock().unwrap_or_else(PoisonError::into_inner);
+                alone
+                    .values()
+                    .find(|owned| owned.window_call == Some(call))
+                    .map(|owned| owned.mailbox.clone())
+            };
+            if let Some(holder) = found {
+                return holder;
+            }
+            named.await;
+        }
+    }
 }
 
 #[cfg(test)]

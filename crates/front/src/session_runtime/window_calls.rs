@@ -36,6 +36,9 @@ pub(crate) struct OfWindow {
 /// The reason why a call stays a call for now.
 const STAYS: &str = "its client is asked something, or the window that runs the servers ends";
 
+/// The reason why the call of a window is no job of this process.
+const NO_JOBS: &str = "the window that runs the servers makes no jobs";
+
 /// Gets the job of a call, or the reason why no job was made of it.
 pub(crate) type WindowJobReply = oneshot::Sender<Result<JobId, String>>;
 
@@ -45,14 +48,18 @@ pub(super) struct WindowCall {
     jobs: Option<SessionJobs>,
     /// The name that the window has given the call.
     name: Option<WindowCallName>,
+    /// Whether a call of the window is there.
+    is_there: bool,
     key: Option<CallKey>,
+    /// The order of the window, if it has come before the call.
+    early: Option<(WindowJobOrder, WindowJobReply)>,
     /// The order of the window, while the job is being made.
     pub(super) ordered: Option<OrderedJob>,
 }
 
 impl WindowCall {
     pub(super) fn of(jobs: Option<SessionJobs>) -> Self {
-        Self { jobs, name: None, key: None, ordered: None }
+        Self { jobs, name: None, is_there: false, key: None, early: None, ordered: None }
     }
 }
 
@@ -81,13 +88,22 @@ impl SessionRuntime {
         SessionRuntime { window: window.map(|window| window.session), ..self }
     }
 
-    /// Returns everything that is needed to make a job of this call of a window, which can be ordered from now on. Returns `None` if the
-    /// window orders none.
+    /// Returns everything that is needed to make a job of this call of a window, which can be ordered from now on, and may have been ordered
+    /// already. Returns `None` if no job can be made of it.
     pub(super) fn may_promote_for_window(
         &mut self,
         key: CallKey,
         asked: &ServerRequest,
     ) -> Option<MayPromote> {
+        let promote = self.promotable_for_window(key, asked);
+        self.window_call.is_there = true;
+        if let Some((order, reply)) = self.window_call.early.take().filter(|(_, reply)| !reply.is_closed()) {
+            self.make_job(order, reply);
+        }
+        promote
+    }
+
+    fn promotable_for_window(&mut self, key: CallKey, asked: &ServerRequest) -> Option<MayPromote> {
         self.window_call.name?;
         asked.tool.as_ref()?;
         let jobs = self.window_call.jobs.as_ref()?;
@@ -105,17 +121,23 @@ impl SessionRuntime {
         })
     }
 
-    /// Makes a job of the call of a window. `reply` gets the job when the call has become it.
+    /// Makes a job of the call of a window. `reply` gets the job when the call has become it. An order that has come before the call, or
+    /// before the call has come back with its client's input, waits for the call.
     pub(crate) fn make_job(&mut self, order: WindowJobOrder, reply: WindowJobReply) {
-        let WindowJobOrder { tool, elapsed, limit, who, same, .. } = order;
-        let ordered = OrderedJob { who: who.clone(), reply };
-        let Some(key) = self.window_call.key.filter(|key| !self.mcp_session.stays_a_call(*key)) else {
+        let ordered = OrderedJob { who: order.who.clone(), reply };
+        let key = self.window_call.key;
+        if key.is_none() && self.window_call.is_there {
+            return ordered.refuse(NO_JOBS.to_owned());
+        }
+        if key.is_some_and(|key| self.mcp_session.stays_a_call(key)) {
             return ordered.refuse(STAYS.to_owned());
-        };
+        }
+        let WindowJobOrder { tool, elapsed, limit, who, same, .. } = order.clone();
         let of_window = Some(WindowPromotion { limit, same: same.map(SameCall::of_bytes) });
-        match self.calls.promote(key, PromotionOrder { name: tool, elapsed, who, of_window }) {
+        let promotion = PromotionOrder { name: tool, elapsed, who, of_window };
+        match key.is_some_and(|key| self.calls.promote(key, promotion)) {
             true => self.window_call.ordered = Some(ordered),
-            false => ordered.refuse("no job can be made of the call".to_owned()),
+            false => self.window_call.early = Some((order, ordered.reply)),
         }
     }
 
@@ -176,10 +198,12 @@ impl SessionRuntime {
 mod tests {
     use std::{sync::Arc, time::Duration};
 
+    use tokio::sync::oneshot::error::TryRecvError;
+
     use super::*;
     use crate::session_context::SessionContext;
     use unhang_core::limits::Limits;
-    use unhang_gateway::{FairnessKey, SessionKey};
+    use unhang_gateway::{FairnessKey, SessionKey, testing::call};
     use unhang_tools::toolbox::NoTools;
 
     #[test]
@@ -197,5 +221,29 @@ mod tests {
             let known = (work.window, work.mcp_session.client.window_limit, work.window_call.name);
             assert_eq!(known, expect);
         }
+    }
+
+    #[test]
+    fn an_order_that_comes_before_its_call_waits_for_the_call() {
+        let context = SessionContext::new(Arc::new(NoTools), None, None).of_windows(None);
+        let mut work = SessionRuntime::new(Limits::default(), &context, FairnessKey::new("one"), None);
+        let mut order = || {
+            let (reply, made) = oneshot::channel();
+            let order = WindowJobOrder {
+                call: WindowCallName::drawn(),
+                tool: "slow".to_owned(),
+                elapsed: Duration::ZERO,
+                limit: Duration::MAX,
+                who: WhoIsAsked::Nobody,
+                same: None,
+            };
+            work.make_job(order, reply);
+            made
+        };
+        let mut early = order();
+        assert_eq!(early.try_recv(), Err(TryRecvError::Empty), "the call comes");
+        drop(order);
+        assert!(work.may_promote_for_window(1, &call("slow", Duration::MAX)).is_none(), "there are no jobs");
+        assert_eq!(early.try_recv(), Ok(Err(NO_JOBS.to_owned())));
     }
 }
