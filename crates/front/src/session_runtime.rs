@@ -536,7 +536,7 @@ impl SessionRuntime {
                 Some(ordered) => self.promoted_for_window(key, *promoted, ordered, effects),
                 None => self.promoted(key, *promoted, effects),
             },
-            CallTaskEnd::OfLeader(report) => self.is_job_of_leader(key, *report, effects),
+            CallTaskEnd::OfLeader(report) => self.is_job_of_leader(key, &report, effects),
             CallTaskEnd::NotPromoted(stays) => {
                 let (why, running_call) = *stays;
                 let goes_on = match self.window_call.ordered.take() {

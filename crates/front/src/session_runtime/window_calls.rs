@@ -174,11 +174,11 @@ impl SessionRuntime {
     pub(super) fn is_job_of_leader(
         &mut self,
         key: CallKey,
-        report: JobReport,
+        report: &JobReport,
         effects: &mut impl SessionEffects,
     ) {
         let (now, id): (_, JobId) = (self.now(), report.job_id);
-        if self.mcp_session.promoted(now, key, &report, effects).is_some() {
+        if self.mcp_session.promoted(now, key, report, effects).is_some() {
             return;
         }
         if let Some(jobs) = self.jobs.clone() {
@@ -227,23 +227,18 @@ mod tests {
     fn an_order_that_comes_before_its_call_waits_for_the_call() {
         let context = SessionContext::new(Arc::new(NoTools), None, None).of_windows(None);
         let mut work = SessionRuntime::new(Limits::default(), &context, FairnessKey::new("one"), None);
-        let mut order = || {
-            let (reply, made) = oneshot::channel();
-            let order = WindowJobOrder {
-                call: WindowCallName::drawn(),
-                tool: "slow".to_owned(),
-                elapsed: Duration::ZERO,
-                limit: Duration::MAX,
-                who: WhoIsAsked::Nobody,
-                same: None,
-            };
-            work.make_job(order, reply);
-            made
+        let (reply, mut made) = oneshot::channel();
+        let order = WindowJobOrder {
+            call: WindowCallName::drawn(),
+            tool: "slow".to_owned(),
+            elapsed: Duration::ZERO,
+            limit: Duration::MAX,
+            who: WhoIsAsked::Nobody,
+            same: None,
         };
-        let mut early = order();
-        assert_eq!(early.try_recv(), Err(TryRecvError::Empty), "the call comes");
-        drop(order);
+        work.make_job(order, reply);
+        assert_eq!(made.try_recv(), Err(TryRecvError::Empty), "the call comes");
         assert!(work.may_promote_for_window(1, &call("slow", Duration::MAX)).is_none(), "there are no jobs");
-        assert_eq!(early.try_recv(), Ok(Err(NO_JOBS.to_owned())));
+        assert_eq!(made.try_recv(), Ok(Err(NO_JOBS.to_owned())));
     }
 }
