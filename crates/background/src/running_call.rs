@@ -42,7 +42,7 @@ use unhang_upstream::{
     keeping::WhoIsAsked,
     kept_request::{SentRequest, SentSender},
     question::{ASIDES, QuestionOver, STATE},
-    window_job::{WindowCallName, WindowJobOrder},
+    window_job::{WindowCallName, WindowJobOrder, read_became_job},
 };
 
 /// The most characters that are kept of a progress message.
@@ -95,6 +95,11 @@ pub trait CallSource: Send {
     /// Has the leading window make a job of the request, with the facts in this order, and returns that job; `None` if no leading window has
     /// the request. Dropping the future withdraws the order.
     fn job_of_leader(&self, _facts: &PromotedInWindow) -> Option<LeaderJobFuture> {
+        None
+    }
+
+    /// Returns the job of the leading window that this answer names; `None` if it is any other answer.
+    fn became_job_of_leader(&self, _answered: &ServerAnswer) -> Option<JobId> {
         None
     }
 
@@ -175,6 +180,10 @@ impl CallSource for UpstreamRequest {
         let (servers, server_index) = (self.servers.clone(), self.asked.server);
         Some(Box::pin(async move { job_of_leader(&servers, server_index, &order).await }))
     }
+
+    fn became_job_of_leader(&self, answered: &ServerAnswer) -> Option<JobId> {
+        read_became_job(&answered.outcome, self.asked.window_call?)
+    }
 }
 
 impl RunningCall {
@@ -253,9 +262,7 @@ impl RunningCall {
             }
         }
     }
-}
 
-impl RunningCall {
     /// Waits for the input that the server wants. Returns the params of the next request, or the end of the call. Meanwhile no request is
     /// under way that would end with the time of the job, or with the server.
     async fn input(

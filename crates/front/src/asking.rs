@@ -34,7 +34,7 @@ use unhang_tools::{
     job_report::{JobReport, ReportReader},
     service::{Caller, JobService, JobServiceError},
 };
-use unhang_upstream::{client::Failure, kept_request::SentRequest, window_job::read_became_job};
+use unhang_upstream::{client::Failure, kept_request::SentRequest};
 
 /// The time for which the id of a task, or of a job that a window orders, waits for the server to get the call.
 const SENT_LIMIT: Duration = Duration::from_secs(1);
@@ -195,7 +195,6 @@ pub(super) async fn answered(
     let (mut promote, about) = promote.unzip();
     let mut adopting: Option<AdoptionFuture> = None;
     let mut of_leader: Option<(LeaderJobFuture, PromotionOrder)> = None;
-    let mut has_leader_order = false;
     loop {
         tokio::select! {
             biased;
@@ -210,8 +209,8 @@ pub(super) async fn answered(
             }
             Some(one) = running_call.way.said.recv() => progress_sinks.pass_on(key, one).await,
             answered = &mut running_call.way.answering => {
-                if let (true, Some(promote), Some(about), Some(job)) =
-                    (has_leader_order, &promote, &about, read_became_job(&answered.outcome))
+                if let (Some(promote), Some(about), Some(job)) =
+                    (&promote, &about, running_call.source.became_job_of_leader(&answered))
                 {
                     // The job of this process, if the leader's answer to the order came too late.
                     adopting.into_iter().for_each(|adopting| promote.calls.forget(adopting));
@@ -241,7 +240,7 @@ pub(super) async fn answered(
                 if let (Some(order), Some(promote), Some(about)) = (order, &promote, &about) {
                     let source = &running_call.source;
                     if let Some(making) = source.job_of_leader(&about.promoted_in_window(promote, &order)) {
-                        (of_leader, has_leader_order) = (Some((making, order)), true);
+                        of_leader = Some((making, order));
                         continue;
                     }
                     adopting = Some(adopt(promote, about, order, (source.news().cloned(), source.sent())));
@@ -307,17 +306,15 @@ async fn sent_task(
         () = cancellation.cancelled() => None,
         kept = kept => Some(kept),
     };
-    match kept {
-        Some(Ok(())) => CallTaskEnd::Promoted(Box::new((promoted, running_call))),
+    let ended = match kept {
+        Some(Ok(())) => return CallTaskEnd::Promoted(Box::new((promoted, running_call))),
         Some(Err(why)) => {
-            calls.forget(ready(Ok(promoted)));
             refused_task(about, format!("`{}` cannot continue as a task: {}", about.tool, why.0))
         }
-        None => {
-            calls.forget(ready(Ok(promoted)));
-            CallTaskEnd::Nothing
-        }
-    }
+        None => CallTaskEnd::Nothing,
+    };
+    calls.forget(ready(Ok(promoted)));
+    ended
 }
 
 /// Waits until a server process has got the request, and returns it; `None` if that cannot be known.

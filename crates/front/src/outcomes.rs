@@ -9,7 +9,6 @@ use std::{sync::Arc, time::Duration};
 
 use serde_json::value::RawValue;
 use unhang_bridge::{Era, Splice, tasks};
-use unhang_jobs::id::JobId;
 use unhang_wire::{Id, Json, one_line, text_member};
 
 use super::{
@@ -32,7 +31,6 @@ use unhang_tools::{Definition, ToolAnswer, job_report::JobReport};
 use unhang_upstream::{
     client::Error,
     question::{ELICITATION_COMPLETE, TASK_BEGUN},
-    window_job::became_job,
 };
 
 /// The time that making a job of a call may take. A question about the task of its server waits for the job no longer.
@@ -376,19 +374,19 @@ impl McpSession {
         call.map(|call| self.client.who_is_asked(&call))
     }
 
-    /// Handles a call of a window that is a job of this process now. Returns whether the window still waits.
+    /// Handles a call of a window that is a job of this process now, with the error that says so. Returns whether the window still waits.
     pub(super) fn became_job(
         &mut self,
         now: Duration,
         key: CallKey,
-        job: JobId,
+        error: &str,
         effects: &mut impl SessionEffects,
     ) -> bool {
         self.now = now;
         let id = self.end_call(key, effects);
         let call = id.as_ref().and_then(|id| self.calls.take(id));
         if let (Some(id), Some(call)) = (&id, &call) {
-            self.answers.refuse_raw(id, call.route, &became_job(job), effects);
+            self.answers.refuse_raw(id, call.route, error, effects);
         }
         self.stop_if_drained(effects);
         self.finish_if_stopped();

@@ -319,16 +319,25 @@ impl SessionRuntime {
     /// Returns everything that is needed to make a job of this call, which can be ordered from now on. Returns `None` without a job
     /// service.
     fn may_promote(&mut self, key: CallKey, joining: JoinPolicy) -> Option<MayPromote> {
-        let jobs = self.jobs.as_ref()?;
-        let calls = jobs.promoted()?;
+        let jobs = self.jobs.clone()?;
+        self.may_promote_with(&jobs, key, (joining, self.mcp_session.wants_a_task(key)))
+    }
+
+    /// Does the same with this job service.
+    fn may_promote_with(
+        &mut self,
+        jobs: &SessionJobs,
+        key: CallKey,
+        (joining, wants_a_task): (JoinPolicy, bool),
+    ) -> Option<MayPromote> {
         Some(MayPromote {
-            calls,
+            calls: jobs.promoted()?,
             jobs: jobs.service.clone(),
             caller: self.caller.clone(),
             client: self.mcp_session.client_name(),
             session: self.session,
             joining,
-            wants_a_task: self.mcp_session.wants_a_task(key),
+            wants_a_task,
             orders: self.calls.promotion_orders(key),
         })
     }

@@ -44,8 +44,11 @@ const ORDER_FORMAT: u32 = 1;
 /// The version of this unhang.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// The member of the data of an error that names the job.
+/// The member of an answer that names the job.
 const JOB: &str = "io.github.unhang/job";
+
+/// The member of the data of an error that names the call. The server does not know that name, so it cannot give such an answer.
+const NAMED_CALL: &str = "io.github.unhang/call";
 
 /// The name of a window's call, which tells it from every other, even of other processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -172,18 +175,20 @@ pub fn read_made_job(result: &RawValue) -> Option<JobId> {
 
 /// Writes the error with which a leader answers a call that is its job now.
 #[must_use]
-pub fn became_job(job: JobId) -> String {
+pub fn became_job(job: JobId, call: WindowCallName) -> String {
     let message =
         format!("the window that runs the servers goes on with the call as job {job}: ask for that job");
-    json!({ "code": FaultKind::ServerExited.code(), "message": message, "data": { JOB: job.as_str() } })
-        .to_string()
+    let data = json!({ JOB: job.as_str(), NAMED_CALL: call.told() });
+    json!({ "code": FaultKind::ServerExited.code(), "message": message, "data": data }).to_string()
 }
 
-/// Returns the job of the leader that a call has become; `None` if this is any other answer.
+/// Returns the job of the leader that the call of this name has become; `None` if this is any other answer.
 #[must_use]
-pub fn read_became_job(outcome: &Result<Box<RawValue>, Error>) -> Option<JobId> {
+pub fn read_became_job(outcome: &Result<Box<RawValue>, Error>, call: WindowCallName) -> Option<JobId> {
     let Err(Error::Server(error)) = outcome else { return None };
-    text_member(Json::new(error.data.as_ref()?.get().as_bytes())?, JOB)?.parse().ok()
+    let data = Json::new(error.data.as_ref()?.get().as_bytes())?;
+    text_member(data, NAMED_CALL).filter(|named| *named == call.told())?;
+    text_member(data, JOB)?.parse().ok()
 }
 
 #[cfg(test)]
@@ -240,21 +245,24 @@ mod tests {
     #[test]
     fn the_job_of_a_leader_is_told_from_every_other_answer() {
         let job = JobId::random().expect("an id");
-        let error: Value = serde_json::from_str(&became_job(job)).expect("JSON");
+        let call = WindowCallName::drawn();
+        let error: Value = serde_json::from_str(&became_job(job, call)).expect("JSON");
         let told = |data: &Value| {
             let data = RawValue::from_string(data.to_string()).ok();
             let (server, method) = ("gateway".to_owned(), "tools/call".to_owned());
             let told = ServerError { server, method, code: -1, message: String::new(), data };
-            read_became_job(&Err(Error::Server(Box::new(told))))
+            read_became_job(&Err(Error::Server(Box::new(told))), call)
         };
         assert_eq!(told(&error["data"]), Some(job));
         let made = RawValue::from_string(made_job(job)).expect("JSON");
         assert_eq!(read_made_job(&made), Some(job));
         assert!(error["message"].as_str().is_some_and(|message| message.contains(job.as_str())));
-        for other in [json!({}), json!({ JOB: "no id" }), json!(1)] {
+        let foreign = json!({ JOB: job.as_str(), NAMED_CALL: WindowCallName::drawn().told() });
+        let nameless = json!({ NAMED_CALL: call.told(), JOB: "no id" });
+        for other in [json!({}), json!({ JOB: job.as_str() }), foreign, nameless, json!(1)] {
             assert_eq!(told(&other), None);
         }
         let result = RawValue::from_string(error["data"].to_string()).expect("JSON");
-        assert_eq!(read_became_job(&Ok(result)), None, "a result of a server");
+        assert_eq!(read_became_job(&Ok(result), call), None, "a result of a server");
     }
 }

@@ -19,7 +19,7 @@ use unhang_gateway::{JoinPolicy, OfSession, ServerRequest};
 use unhang_tools::{job_report::JobReport, service::JobService as _};
 use unhang_upstream::{
     http::headers::CallLimit,
-    window_job::{WindowCallName, WindowJobOrder},
+    window_job::{WindowCallName, WindowJobOrder, became_job},
 };
 
 /// The headers of a request that comes from a window.
@@ -36,7 +36,7 @@ pub(crate) struct OfWindow {
 /// The reason why a call stays a call for now.
 const STAYS: &str = "its client is asked something, or the window that runs the servers ends";
 
-/// The reason why the call of a window is no job of this process.
+/// The reason why this process makes no job of a window's call.
 const NO_JOBS: &str = "the window that runs the servers makes no jobs";
 
 /// Gets the job of a call, or the reason why no job was made of it.
@@ -106,19 +106,10 @@ impl SessionRuntime {
     fn promotable_for_window(&mut self, key: CallKey, asked: &ServerRequest) -> Option<MayPromote> {
         self.window_call.name?;
         asked.tool.as_ref()?;
-        let jobs = self.window_call.jobs.as_ref()?;
-        let calls = jobs.promoted()?;
+        let jobs = self.window_call.jobs.clone()?;
+        let promote = self.may_promote_with(&jobs, key, (JoinPolicy::Never, false))?;
         self.window_call.key = Some(key);
-        Some(MayPromote {
-            calls,
-            jobs: jobs.service.clone(),
-            caller: self.caller.clone(),
-            client: self.mcp_session.client_name(),
-            session: self.session,
-            joining: JoinPolicy::Never,
-            wants_a_task: false,
-            orders: self.calls.promotion_orders(key),
-        })
+        Some(promote)
     }
 
     /// Makes a job of the call of a window. `reply` gets the job when the call has become it. An order that has come before the call, or
@@ -151,6 +142,7 @@ impl SessionRuntime {
     ) {
         let (now, job) = (self.now(), promoted.id());
         let Some(calls) = self.window_call.jobs.as_ref().and_then(SessionJobs::promoted) else { return };
+        let Some(name) = self.window_call.name else { return };
         // A question from before the job existed is about the call.
         while let Ok((key, aside)) = self.asides.try_recv() {
             self.said(Some(key), aside, effects);
@@ -160,7 +152,7 @@ impl SessionRuntime {
             OrderedJob { who, reply }.refuse(STAYS.to_owned());
             return self.stays(key, running_call);
         }
-        if !self.mcp_session.became_job(now, key, job, effects) {
+        if !self.mcp_session.became_job(now, key, &became_job(job, name), effects) {
             drop(running_call);
             return calls.forget(async move { Ok(promoted) });
         }
