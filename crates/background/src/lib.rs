@@ -46,7 +46,7 @@ use tokio::{
 use unhang_jobs::{
     engine::{Adoption, CallEnd, Engine, HeldCall, JobStatus},
     id::JobId,
-    record::{EndReason, Holder, JobState},
+    record::{EndReason, Holder, JobState, repeat_advice},
 };
 use unhang_proc::deadline::Deadline;
 
@@ -513,6 +513,14 @@ impl PromotedCalls {
     }
 }
 
+/// Stores the end of a call. If that fails, the log says so.
+async fn store_end(held: HeldCall, end: CallEnd) {
+    let id = held.id();
+    if let Err(error) = held.settle_with_room(end).await {
+        tracing::warn!(job = id.as_str(), "unhang cannot store the end of the job: {error}");
+    }
+}
+
 /// Returns the end of a call that ends with unhang or with its client.
 fn end_of_all(why: CallsEnd, advice: &str) -> CallEnd {
     let (reason, what) = match why {
@@ -544,24 +552,15 @@ pub const NOT_KEPT_HINT: &str =
 
 /// Returns the advice whether to call the tool again.
 pub(crate) fn advice(is_repeatable: bool) -> &'static str {
-    if is_repeatable {
-        "the server declares that the call is safe to repeat"
-    } else {
-        "the server may have carried out the call, so check before you repeat it"
-    }
+    repeat_advice(is_repeatable, false)
 }
 
 /// Returns the advice whether to call the tool again, if this process ends before the answer.
 fn advice_at_end(held: &HeldCall, running_call: &RunningCall, kept: &FollowedJob) -> &'static str {
-    let is_in_line = running_call.source.sent().is_some_and(|sent| sent.borrow().is_none());
-    match (kept.is_repeatable, is_in_line, held.is_unsent()) {
-        (_, true, _) => "the server had not got the call, so it is safe to call the tool again",
-        (false, false, true) => {
-            "the server did not have the call when the job began and may never have got it, so check before you \
-             repeat it"
-        }
-        (is_repeatable, ..) => advice(is_repeatable),
+    if running_call.source.sent().is_some_and(|sent| sent.borrow().is_none()) {
+        return "the server had not got the call, so it is safe to call the tool again";
     }
+    repeat_advice(kept.is_repeatable, held.is_unsent())
 }
 
 /// Returns whether a job has ended with a result that the same call can have as its answer.

@@ -31,7 +31,7 @@ use unhang_upstream::{
 
 use super::{
     CallSource, CallsEnd, FollowedEnd, FollowedJob, PendingCall, PromotedCalls, RunningCall, SameCall,
-    WhoIsAsked, advice, answer_never_comes,
+    WhoIsAsked, advice, answer_never_comes, store_end,
     tickets::{AnswerWay, stream_of, ticket_for},
 };
 
@@ -135,14 +135,11 @@ pub(super) fn not_resumed(answered: &ServerAnswer, is_repeatable: bool) -> Optio
 
 /// Ends a job whose ticket leads to no stream of its server.
 pub(super) async fn cannot_resume(held: HeldCall, server: &str, is_repeatable: bool) {
-    let id = held.id();
     let what = format!(
         "the unhang process that had called `{server}` ended before the answer came, and its session with \
          `{server}` is not one that can be resumed"
     );
-    if let Err(error) = held.settle_with_room(lost(&what, is_repeatable)).await {
-        tracing::warn!(job = id.as_str(), "unhang cannot store the end of the job: {error}");
-    }
+    store_end(held, lost(&what, is_repeatable)).await;
 }
 
 /// The source of a call whose stream was resumed.

@@ -234,7 +234,7 @@ impl PromotedCalls {
         let id = held.id();
         let news = running_call.source.news().inspect(|news| news.leave());
         if news.is_some_and(|news| news.known().is_some()) {
-            // Nobody polls the task any more.
+            // Dropping the call stops this process from polling the task.
             drop(running_call);
             self.shared.inputs.forget(id);
         } else {

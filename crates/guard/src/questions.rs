@@ -67,9 +67,10 @@ impl ServerQuestions {
         self.of(Asker::Server).next().is_none()
     }
 
-    /// Enters a question under the server's own id. If the client still owes an answer under that id, to a question of a process that is
-    /// gone or of the local job server, it gets an id of ours. Questions of the local job server always do. Returns that new id, or `None`
-    /// if the server's own is used.
+    /// Enters a question, and returns the new id that the client has to see. Returns `None` if the client sees the server's own id.
+    ///
+    /// A question of the local job server always gets a new id. A question of the server gets one if the client still owes an answer
+    /// under the server's id.
     pub(super) fn register(
         &mut self,
         question: ServerQuestion,

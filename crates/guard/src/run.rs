@@ -370,7 +370,6 @@ impl GuardLoop {
                     held = self.server_lines.held().len();
                 }
                 self.effects.memory = None;
-                self.note_processed();
                 // The server runs, and what comes needs none of the code that starts one.
                 once(&mut self.settled.after_start);
                 true

@@ -24,7 +24,7 @@ use unhang_proc::{identity::is_same_boot, lock::Lock};
 use crate::{
     folder::{CANCEL, DataFolder, EXIT, FileError, JobFolder, LOCK, UNHELD},
     judge::JobFinding,
-    record::{CallRecord, EndReason, EndRecord, JobEnd, JobRecord},
+    record::{CallRecord, EndReason, EndRecord, JobEnd, JobRecord, repeat_advice},
     settle::{JobAdmission, settle, write_ending},
     store::{self, JobRow, ShimStarter, Store, StoreError},
     timestamp::JobTimestamp,
@@ -180,7 +180,7 @@ fn unhang_ended(call: Option<&CallRecord>) -> EndRecord {
         EndReason::UnhangEnded,
         format!(
             "the unhang process that waited for the answer of the server ended before the answer came{}",
-            call.map_or("", again)
+            call.map_or_else(String::new, again)
         ),
     )
 }
@@ -235,20 +235,9 @@ fn keeper_unseen(call: &CallRecord) -> EndRecord {
     holder_gone(call, EndReason::UnhangEnded, &what_else)
 }
 
-/// Returns the advice whether to call the tool again.
-fn again(call: &CallRecord) -> &'static str {
-    match (call.is_repeatable, call.is_unsent) {
-        (true, false) => "; the server declares that the call is safe to repeat",
-        (true, true) => {
-            "; the server did not have the call when the job began and may never have got it, and it declares that \
-             the call is safe to repeat"
-        }
-        (false, true) => {
-            "; the server did not have the call when the job began and may never have got it, so check before \
-             you repeat it"
-        }
-        (false, false) => "; the server may have carried out the call, so check before you repeat it",
-    }
+/// Returns the advice whether to call the tool again, as the rest of a sentence.
+fn again(call: &CallRecord) -> String {
+    format!("; {}", repeat_advice(call.is_repeatable, call.is_unsent))
 }
 
 #[cfg(test)]

@@ -69,7 +69,7 @@ struct ShownQuestions {
     questions: Vec<CallQuestion>,
 }
 
-/// Removes the questions and the replies from a folder. What cannot be removed does no harm.
+/// Removes the questions and the replies from a folder, as far as the system allows.
 pub(crate) fn remove_questions(folder: &JobFolder) {
     if folder.is_something_else() {
         return;
@@ -111,14 +111,14 @@ pub(crate) fn show(
     let written = folder.restore(QUESTIONS, &to_json(&shown));
     for key in left {
         let name = answer_file(&key);
-        // A thing that is no file makes room for the next answer.
+        // A folder with this name would block the next answer, so it gets another name.
         if let Err(error) = folder.remove_file(&name).or_else(|_| folder.put_aside(&name)) {
             tracing::warn!("{error}");
         }
     }
     match written {
         Err(error) if replies.is_empty() => Err(error),
-        // Nobody else has the replies any more.
+        // The files of the replies are gone, so only the caller has them now.
         _ => Ok(replies),
     }
 }
@@ -131,7 +131,7 @@ fn left_answers(folder: &JobFolder) -> Result<Vec<String>, FileError> {
     };
     let key = |name: OsString| Some(name.to_str()?.strip_prefix(ANSWER)?.to_owned());
     let keys = entries.flatten().filter_map(|entry| key(entry.file_name()));
-    // What was put aside stays where it is.
+    // A name with a dot is that of a thing that was put aside.
     Ok(keys.filter(|key| !key.contains('.')).collect())
 }
 

@@ -20,7 +20,7 @@ use std::{fmt, path::PathBuf, str::FromStr, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
-pub use self::call::{CallKeeper, CallRecord, CallTicket, Holder};
+pub use self::call::{CallKeeper, CallRecord, CallTicket, Holder, repeat_advice};
 use crate::{
     document::{Field, Pointer},
     id::JobId,

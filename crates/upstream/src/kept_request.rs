@@ -35,8 +35,8 @@ pub type SentSender = watch::Sender<Option<SentRequest>>;
 #[derive(Clone, Debug)]
 pub struct SentRequest {
     id: Id,
-    /// The way to the actor of the server. It leads nowhere for a server over HTTP.
-    commands: mpsc::WeakSender<ActorCommand>,
+    /// The way to the actor of the server; `None` for a server over HTTP.
+    commands: Option<mpsc::WeakSender<ActorCommand>>,
     changed: Arc<Notify>,
 }
 
@@ -103,12 +103,12 @@ pub(super) struct FollowedRequest {
 
 impl SentRequest {
     pub(crate) fn new(id: Id, mailbox: &Mailbox) -> Self {
-        Self { id, commands: mailbox.own_commands.clone(), changed: Arc::clone(&mailbox.withdrawn) }
+        Self { id, commands: Some(mailbox.own_commands.clone()), changed: Arc::clone(&mailbox.withdrawn) }
     }
 
     /// Makes a request that a server over HTTP was sent. No lifeline keeps such a server.
     pub(crate) fn remote(id: Id) -> Self {
-        Self { id, commands: mpsc::channel(1).0.downgrade(), changed: Arc::default() }
+        Self { id, commands: None, changed: Arc::default() }
     }
 
     /// Has the lifeline of the server keep it for this request. The server then goes on when this process has ended.
@@ -119,7 +119,7 @@ impl SentRequest {
         let (reply, received) = oneshot::channel();
         let changed = Arc::clone(&self.changed);
         let command = KeepCommand { id: self.id.clone(), order, reply, changed: Arc::clone(&changed) };
-        let commands = self.commands.upgrade().ok_or(KeepError::Over)?;
+        let commands = self.commands.as_ref().and_then(mpsc::WeakSender::upgrade).ok_or(KeepError::Over)?;
         let _abandoned = NotifyOnDrop(changed);
         let kept = timeout(KEEP_LIMIT, async {
             commands.send(ActorCommand::Keep(Box::new(command))).await.map_err(|_| KeepError::Over)?;
@@ -230,10 +230,8 @@ mod tests {
 
     use super::*;
 
-    /// A request that is kept, from both sides.
-    fn kept() -> (KeptRequest, FollowedRequest) {
-        let (reply, mut received) = oneshot::channel();
-        let order = KeepOrder {
+    fn order() -> KeepOrder {
+        KeepOrder {
             job: JobId::random().unwrap(),
             who: WhoIsAsked::Nobody,
             data_folder: PathBuf::new(),
@@ -243,8 +241,13 @@ mod tests {
                 environment: Vec::new(),
                 folder: PathBuf::new(),
             },
-        };
-        let command = KeepCommand { id: Id::Integer(1), order, reply, changed: Arc::default() };
+        }
+    }
+
+    /// A request that is kept, from both sides.
+    fn kept() -> (KeptRequest, FollowedRequest) {
+        let (reply, mut received) = oneshot::channel();
+        let command = KeepCommand { id: Id::Integer(1), order: order(), reply, changed: Arc::default() };
         let keeper = Holder { boot_id: "here".to_owned(), process: ProcessRecord { pid: 1, start: 1 } };
         let followed = command.confirm(Id::Integer(1), keeper);
         (received.try_recv().unwrap().unwrap(), followed)
@@ -262,16 +265,8 @@ mod tests {
     async fn a_request_to_a_server_over_http_is_not_kept() {
         let (request, _followed) = kept();
         let remote = SentRequest::remote(Id::Integer(1));
-        let command = HolderCommand {
-            program: PathBuf::new(),
-            arguments: Vec::new(),
-            environment: Vec::new(),
-            folder: PathBuf::new(),
-        };
-        let job = JobId::random().unwrap();
-        let order = KeepOrder { job, who: WhoIsAsked::Nobody, data_folder: PathBuf::new(), command };
         assert!(!request.is_of(&remote));
-        assert!(matches!(remote.keep(order).await, Err(KeepError::Over)));
+        assert!(matches!(remote.keep(order()).await, Err(KeepError::Over)));
     }
 
     #[test]

@@ -46,7 +46,9 @@ use unhang_proc::{
     server::{HandOver, ResumeError, Server},
 };
 
-use crate::{CallSource, FollowedJob, PendingCall, PromotedCalls, RunningCall, WhoIsAsked, advice};
+use crate::{
+    CallSource, FollowedJob, PendingCall, PromotedCalls, RunningCall, WhoIsAsked, advice, store_end,
+};
 use unhang_core::revision::Revision;
 use unhang_gateway::ServerAnswer;
 use unhang_upstream::{
@@ -222,15 +224,13 @@ async fn follow_all(plan: HolderPlan, hand_over: HandOver, shim: ShimCommand) ->
 
 /// Ends a job whose server had not got the call when unhang was ended, as far as the plan says. Its client was not told of it.
 async fn settle_unsent(held: HeldCall, status: &JobStatus) {
-    let (id, is_repeatable) = (held.id(), status.record.call.as_ref().is_some_and(|call| call.is_repeatable));
+    let is_repeatable = status.record.call.as_ref().is_some_and(|call| call.is_repeatable);
     let end = CallEnd::Failed {
         reason: EndReason::UnhangEnded,
         detail: format!("unhang was ended while it sent the call to its server; {}", advice(is_repeatable)),
         error: None,
     };
-    if let Err(error) = held.settle_with_room(end).await {
-        tracing::warn!(job = id.as_str(), "unhang cannot store the end of the job: {error}");
-    }
+    store_end(held, end).await;
 }
 
 /// Makes this process the holder of a job. Waits as long as the disk is full; the server waits too once its pipe is full.

@@ -61,6 +61,16 @@ fn answered_by(client: &mut StdioCaller, task: &Value, name: &str) -> Value {
     result
 }
 
+/// Demands that a client behind the next guard answers the question, that the tool has run once, and that nothing is left.
+#[track_caller]
+fn ends_behind_another_guard(scene: &Scene, task: &Value) {
+    let mut next = another_guard(scene);
+    wait_for_question(&mut next, scene, task);
+    answered_by(&mut next, task, "Ada");
+    next.finish();
+    over(scene, task);
+}
+
 /// Ends the guard of a task in one way, and demands that a client behind the next guard answers the question.
 #[track_caller]
 fn asks_behind_the_next_guard(end: impl FnOnce(&mut Client)) {
@@ -68,11 +78,7 @@ fn asks_behind_the_next_guard(end: impl FnOnce(&mut Client)) {
     end(&mut scene.client);
     scene.client.exit_code();
     scene.go();
-    let mut next = another_guard(&scene);
-    wait_for_question(&mut next, &scene, &task);
-    answered_by(&mut next, &task, "Ada");
-    next.finish();
-    over(&scene, &task);
+    ends_behind_another_guard(&scene, &task);
 }
 
 #[test]
@@ -120,11 +126,7 @@ fn a_question_that_is_open_when_the_guard_dies_is_asked_behind_another_guard() {
     scene.go();
     scene.client.find("a question", |message| message["method"] == ASKED);
     scene.kill();
-    let mut next = another_guard(&scene);
-    wait_for_question(&mut next, &scene, &task);
-    answered_by(&mut next, &task, "Ada");
-    next.finish();
-    over(&scene, &task);
+    ends_behind_another_guard(&scene, &task);
 }
 
 /// Somebody who stops waiting for the result has not answered.
@@ -157,11 +159,7 @@ fn a_client_that_no_longer_waits_for_the_result_leaves_the_question_open() {
         next.find("a question", |message| message["method"] == ASKED);
         next.close_stdin();
         next.exit_code();
-        let mut next = another_guard(&scene);
-        wait_for_question(&mut next, &scene, &task);
-        answered_by(&mut next, &task, "Ada");
-        next.finish();
-        over(&scene, &task);
+        ends_behind_another_guard(&scene, &task);
     }
 }
 

@@ -150,14 +150,11 @@ fn a_job_of_a_window_outlives_both_windows() {
         let mut windows = Windows::new();
         let jobs = ["one", "two"].map(|label| (windows.job(label), label));
         let kill: fn(&mut Client) = |window| window.signal(Signal::KILL);
-        match leader_is_first {
-            true => windows.end_leader(128 + 9, kill),
-            false => windows.end_follower(128 + 9, kill),
+        let mut ends = [Windows::end_leader, Windows::end_follower];
+        if !leader_is_first {
+            ends.reverse();
         }
-        match leader_is_first {
-            true => windows.end_follower(128 + 9, kill),
-            false => windows.end_leader(128 + 9, kill),
-        }
+        ends.into_iter().for_each(|end| end(&mut windows, 128 + 9, kill));
         windows.scene.holder();
         let shown = windows.scene.shown(&jobs[1].0);
         assert_eq!(

@@ -268,7 +268,6 @@ impl GuardLoop {
             BridgeEvent::Ended(call) => {
                 self.release_departed(Some(&call));
                 self.keeping.ended(self.effects.process.as_mut(), &call);
-                self.note_processed();
             }
             BridgeEvent::Refused(call, order, why) => {
                 tracing::warn!(server = self.name, "call {call} cannot become a job: {why}");

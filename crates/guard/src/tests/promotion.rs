@@ -358,7 +358,7 @@ fn a_task_for_which_there_is_no_room_is_refused_at_once() {
     assert_eq!((guarded.actions().len(), guarded.said().len()), (2, 0));
 }
 
-/// Whoever has the id may kill this process.
+/// The client may kill the guard as soon as it has the id.
 #[test]
 fn the_server_has_the_call_of_a_task_before_the_client_has_the_id() {
     let mut guarded = Guarded::with_jobs(Limits::default());

@@ -26,7 +26,7 @@ pub enum CallEnd {
         /// The error that the caller would have had, as JSON.
         error: Option<String>,
     },
-    /// Nobody will ever know how the call ended at its server.
+    /// unhang cannot find out how the call ended at its server.
     Lost {
         /// The reason.
         reason: EndReason,

@@ -245,16 +245,16 @@ impl Engine {
     /// Returns the open questions of a call that another process holds.
     ///
     /// # Errors
-    /// Fails if there is no such job, or the database fails.
+    /// Fails if the job does not exist, or if the database cannot be read.
     pub async fn questions(&self, id: JobId) -> Result<Vec<CallQuestion>, JobError> {
         self.run_read(move |inner| questions_of(inner, id)).await
     }
 
-    /// Leaves the reply to such a question for the holder of the call. The first reply counts. Returns false if there is no such open
-    /// question, or the reply is longer than [`questions::QUESTIONS_LIMIT`].
+    /// Writes the reply to an open question into the folder of the job, where the holder of the call reads it. The first reply counts.
+    /// Returns false if no open question has this key, or if the reply is longer than [`questions::QUESTIONS_LIMIT`].
     ///
     /// # Errors
-    /// Fails if there is no such job, or the disk or the database fails.
+    /// Fails if the job does not exist, or if the disk or the database fails.
     pub async fn answer_question(&self, id: JobId, key: String, reply: String) -> Result<bool, JobError> {
         self.run_write(CHANGE_LIMIT, move |inner| {
             let folder = inner.data.job(id);

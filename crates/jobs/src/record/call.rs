@@ -40,6 +40,24 @@ pub struct CallRecord {
     pub is_unsent: bool,
 }
 
+/// Returns the advice whether to call the tool again, for the end of a sentence about a call without an answer. `is_unsent` is
+/// [`CallRecord::is_unsent`].
+#[must_use]
+pub fn repeat_advice(is_repeatable: bool, is_unsent: bool) -> &'static str {
+    match (is_repeatable, is_unsent) {
+        (true, false) => "the server declares that the call is safe to repeat",
+        (true, true) => {
+            "the server did not have the call when the job began and may never have got it, and it declares that \
+             the call is safe to repeat"
+        }
+        (false, true) => {
+            "the server did not have the call when the job began and may never have got it, so check before you \
+             repeat it"
+        }
+        (false, false) => "the server may have carried out the call, so check before you repeat it",
+    }
+}
+
 impl CallRecord {
     /// Returns whether the call has a ticket with which a server can be asked for the answer.
     pub(crate) fn has_ticket(&self) -> bool {
