@@ -21,6 +21,7 @@
 //! - If the configuration wants it, the same call of the same session joins the job that it has become, and does not run twice.
 
 pub mod call_holder;
+mod call_source;
 mod engine;
 mod inputs;
 mod kept_calls;
@@ -50,16 +51,15 @@ use unhang_jobs::{
 };
 use unhang_proc::deadline::Deadline;
 
+use self::call_source::answer_never_comes;
 use self::inputs::Inputs;
 use self::kept_calls::CallKeeping;
-use self::running_call::answer_never_comes;
-pub use self::{engine::EngineService, inputs::OpenInput};
 pub use self::{
-    running_call::{
-        CallSource, LeaderJobFuture, PendingCall, PromotedInWindow, RunningCall, UpstreamRequest,
-    },
+    call_source::{CallSource, LeaderJobFuture, PendingCall, PromotedInWindow, UpstreamRequest},
+    running_call::RunningCall,
     same_call::{CallOrigin, SameCall, SameCalls, ToolOfCaller},
 };
+pub use self::{engine::EngineService, inputs::OpenInput};
 use unhang_gateway::{Replied, SideMessage, TaskNews};
 use unhang_proc::server::HolderCommand;
 use unhang_tools::{

@@ -1,0 +1,150 @@
+//! The sender of a call's requests, and what comes of a request.
+//!
+//! Invariant: dropping a [`PendingCall`] withdraws its request.
+
+use std::{
+    future::{pending, ready},
+    pin::Pin,
+    sync::Arc,
+    time::Duration,
+};
+
+use serde_json::value::RawValue;
+use tokio::sync::{mpsc, watch};
+use unhang_bridge::Era;
+use unhang_gateway::{ServerAnswer, ServerRequest, Servers, SideMessage, TaskNews, is_leader, job_of_leader};
+use unhang_jobs::id::JobId;
+use unhang_upstream::{
+    client::{Error, Failure},
+    keeping::WhoIsAsked,
+    kept_request::{SentRequest, SentSender},
+    question::ASIDES,
+    window_job::{WindowCallName, WindowJobOrder, read_became_job},
+};
+
+use super::SameCall;
+
+/// The answer to a request, and everything that the server sends before it. Dropping it withdraws the request.
+pub struct PendingCall {
+    /// The answer, once it is there.
+    pub answering: Pin<Box<dyn Future<Output = ServerAnswer> + Send>>,
+    /// The newest progress.
+    pub seen: watch::Receiver<Option<Box<RawValue>>>,
+    /// The log messages and questions of the server about the request.
+    pub said: mpsc::Receiver<SideMessage>,
+}
+
+/// The sender of a request.
+pub trait CallSource: Send {
+    /// Makes the request with these params, for the first time or once more.
+    fn ask(&mut self, params: Arc<str>) -> PendingCall;
+
+    /// Returns the news of the task with which the server goes on; `None` if there are none.
+    fn news(&self) -> Option<&TaskNews> {
+        None
+    }
+
+    /// Returns what tells which request its server was sent last, so that the request can be kept; `None` if it cannot.
+    fn sent(&self) -> Option<watch::Receiver<Option<SentRequest>>> {
+        None
+    }
+
+    /// Waits until the server cannot be asked once more, and returns why; for ever, if a server process that has ended is started anew. The
+    /// future borrows nothing.
+    fn server_over(&self) -> Pin<Box<dyn Future<Output = ServerAnswer> + Send>> {
+        Box::pin(pending())
+    }
+
+    /// Has the leading window make a job of the request, with the facts in this order, and returns that job; `None` if no leading window has
+    /// the request. Dropping the future withdraws the order.
+    fn job_of_leader(&self, _facts: &PromotedInWindow) -> Option<LeaderJobFuture> {
+        None
+    }
+
+    /// Returns the job of the leading window that this answer names; `None` if it is any other answer.
+    fn became_job_of_leader(&self, _answered: &ServerAnswer) -> Option<JobId> {
+        None
+    }
+
+    /// Returns whether another process has made the call, and the stream of its answer is resumed.
+    fn is_resumed(&self) -> bool {
+        false
+    }
+}
+
+/// The job that the leading window makes of a request, or the reason why it makes none.
+pub type LeaderJobFuture = Pin<Box<dyn Future<Output = Result<JobId, String>> + Send>>;
+
+/// The facts that a leading window needs to make a job of a request.
+#[derive(Clone, Debug)]
+pub struct PromotedInWindow {
+    /// The name by which the client knows the tool.
+    pub tool: String,
+    /// The time for which the call has taken.
+    pub elapsed: Duration,
+    /// The time that the call may take in all.
+    pub limit: Duration,
+    /// The party that gets the server's questions about the job.
+    pub who: WhoIsAsked,
+    /// The key that the same call would have, if calls of the tool may be joined.
+    pub same: Option<SameCall>,
+}
+
+/// Returns a request that fails at once.
+pub(super) fn answer_never_comes(failure: Failure) -> PendingCall {
+    let outcome = Err(Error::from(failure));
+    let answered = ServerAnswer { era: Era::Modern, server_info: None, outcome, asked_for: None };
+    let ((_, seen), (_, said)) = (watch::channel(None), mpsc::channel(1));
+    PendingCall { answering: Box::pin(ready(answered)), seen, said }
+}
+
+/// A request to one of these servers. The session's own instances live as long as its calls.
+pub struct UpstreamRequest {
+    servers: Servers,
+    asked: ServerRequest,
+    news: Option<TaskNews>,
+    sent: SentSender,
+}
+
+impl UpstreamRequest {
+    /// Prepares a request to one of these servers. Nothing is sent until [`CallSource::ask`].
+    pub fn new(servers: Servers, asked: ServerRequest) -> Self {
+        // Any call of a window that waits for a task may become a job.
+        let is_promotable = asked.may_wait && is_leader(&servers, asked.server);
+        let asked = ServerRequest { window_call: is_promotable.then(WindowCallName::drawn), ..asked };
+        let news = asked.may_wait.then(TaskNews::new);
+        Self { servers, asked, news, sent: watch::Sender::new(None) }
+    }
+}
+
+impl CallSource for UpstreamRequest {
+    fn ask(&mut self, params: Arc<str>) -> PendingCall {
+        let asked = ServerRequest { params, ..self.asked.clone() };
+        let (progress, seen) = watch::channel(None);
+        let (asides, said) = mpsc::channel(ASIDES);
+        let progress = asked.wants_progress.then_some(progress);
+        let (news, sent) = (self.news.clone(), Some(self.sent.clone()));
+        let answering = self.servers.ask_and_hear(asked, progress, Some(asides), news, sent);
+        PendingCall { answering: Box::pin(answering), seen, said }
+    }
+
+    fn news(&self) -> Option<&TaskNews> {
+        self.news.as_ref()
+    }
+
+    fn sent(&self) -> Option<watch::Receiver<Option<SentRequest>>> {
+        Some(self.sent.subscribe())
+    }
+
+    fn job_of_leader(&self, facts: &PromotedInWindow) -> Option<LeaderJobFuture> {
+        let PromotedInWindow { tool, elapsed, limit, who, same } = facts.clone();
+        let call = self.asked.window_call?;
+        let order = WindowJobOrder { call, tool, elapsed, limit, who, same: same.map(|same| same.0) };
+        let (servers, server_index) = (self.servers.clone(), self.asked.server);
+        Some(Box::pin(async move { job_of_leader(&servers, server_index, &order).await }))
+    }
+
+    fn became_job_of_leader(&self, answered: &ServerAnswer) -> Option<JobId> {
+        read_became_job(&answered.outcome, self.asked.window_call?)
+    }
+}
