@@ -123,8 +123,9 @@ impl Holder {
         let mut lines = BufReader::new(socket);
         let mut about = String::new();
         lines.read_line(&mut about).unwrap();
-        let pid = about.split(' ').nth(1).unwrap().parse().unwrap();
-        let identity = Identity::of(pid).unwrap();
+        let mut words = about.split(' ').skip(1);
+        let pid = words.next().unwrap().parse().unwrap();
+        let identity = Identity { pid, start: words.next().unwrap().parse().unwrap() };
         Self { lines, identity, marker, lifeline, about, said: Vec::new(), _folder: folder }
     }
 
