@@ -22,6 +22,7 @@ fn each_member_of_a_status_is_in_its_schema() {
     everything.kind = Some(JobKind::Call);
     (everything.progress, everything.progress_message) = (Some(0.5), Some("loading".to_owned()));
     everything.queue_position = Some(1);
+    everything.open_questions = Some(1);
     everything.wait_reason = Some("no memory".to_owned());
     (everything.exit_code, everything.signal) = (Some(1), Some(9));
     (everything.state_applied, everything.state_reason) = (Some(false), Some("no such member".to_owned()));
