@@ -222,10 +222,38 @@ const TESTS_ON_A_PROCESSOR: usize = 3;
 fn tests(project: &Project) -> Result<(), ChoreFailure> {
     let processors = thread::available_parallelism().map_or(1, NonZero::get);
     let task = project.cargo("tests", Duration::from_mins(30));
+    // One run tells of every crate: a failure in one says nothing about those behind it.
     run::run(
-        task.arguments(["test", "--workspace", "--locked", "--offline"])
+        task.arguments(["test", "--workspace", "--no-fail-fast", "--locked", "--offline"])
             .variable("RUST_TEST_THREADS", (processors * TESTS_ON_A_PROCESSOR).to_string()),
     )
+    .map_err(|failure| with_failed_tests(project, failure))
+}
+
+/// Gives a failure of the tests what the failed ones printed, which may lie far before the end of the log.
+fn with_failed_tests(project: &Project, failure: ChoreFailure) -> ChoreFailure {
+    let told = failure.output().and_then(|log| fs::read_to_string(log).ok()).map(|log| failed_tests(&log));
+    let shown = project.log("tests-failed");
+    match told {
+        Some(told) if !told.is_empty() && fs::write(&shown, &told).is_ok() => failure.with_output(shown),
+        // The program did not build, or the deadline passed: the end of the log tells.
+        _ => failure,
+    }
+}
+
+/// Returns the part of the log of each test program that failed: from its list of failures to its result.
+fn failed_tests(log: &str) -> String {
+    let mut is_told = false;
+    let mut told = String::new();
+    for line in log.lines() {
+        is_told |= line == "failures:";
+        if is_told {
+            told.push_str(line);
+            told.push('\n');
+        }
+        is_told &= !line.starts_with("test result:");
+    }
+    told
 }
 
 /// The tests that are ignored elsewhere, since they need more than Rust.
@@ -303,5 +331,14 @@ mod tests {
         let failure = chosen(&["fnt".to_owned()]).err().expect("there is no such step");
         assert!(failure.is_usage());
         assert!(failure.to_string().contains("fmt"), "{failure}");
+    }
+    #[test]
+    fn what_failed_tests_printed_is_taken_from_the_whole_log() {
+        let log = "running 1 test\ntest a ... FAILED\n\nfailures:\n\n---- a stdout ----\nboom\n\nfailures:\n    a\n\n\
+                   test result: FAILED. 0 passed; 1 failed\n\nrunning 1 test\ntest b ... ok\n\ntest result: ok. 1 passed\n";
+        let told = failed_tests(log);
+        assert!(told.starts_with("failures:\n\n---- a stdout ----\nboom\n"), "{told}");
+        assert!(told.ends_with("test result: FAILED. 0 passed; 1 failed\n"), "{told}");
+        assert_eq!(failed_tests("test result: ok. 1 passed\n"), "");
     }
 }
