@@ -139,7 +139,7 @@ impl CallSource for UpstreamRequest {
     fn job_of_leader(&self, facts: &PromotedInWindow) -> Option<LeaderJobFuture> {
         let PromotedInWindow { tool, elapsed, limit, who, same } = facts.clone();
         let call = self.asked.window_call?;
-        let order = WindowJobOrder { call, tool, elapsed, limit, who, same: same.map(|same| same.0) };
+        let order = WindowJobOrder { call, tool, elapsed, limit, who, same: same.map(|same| same.key) };
         let (servers, server_index) = (self.servers.clone(), self.asked.server);
         Some(Box::pin(async move { job_of_leader(&servers, server_index, &order).await }))
     }

@@ -20,7 +20,7 @@ use unhang_jobs::{
     engine::{Engine, JobStatus},
     folder::FileName,
     id::JobId,
-    record::{JobState, Patch},
+    record::{JobRecord, JobState, Patch},
     store::JobOwnerFilter,
     submission::{InputSource, JobInput, STOP_GRACE, Submission},
     timestamp::JobTimestamp,
@@ -173,9 +173,9 @@ impl EngineService {
     }
 
     /// Notes that a client has read the result of this job.
-    fn was_read(&self, id: JobId) {
+    async fn was_read(&self, job: &JobRecord) {
         if let Some(promoted) = self.opening.promoted() {
-            promoted.was_read(id);
+            promoted.joinable().was_read(job).await;
         }
     }
 
@@ -294,7 +294,7 @@ impl JobService for EngineService {
             if !record.status.is_final() {
                 return Ok(None);
             }
-            self.was_read(id);
+            self.was_read(&record).await;
             if record.call.is_none() {
                 let is_error = record.status != JobState::Completed;
                 let found = self.results(id).await?;
@@ -339,10 +339,10 @@ impl JobService for EngineService {
             let engine = self.engine_with(id).await?;
             let results = engine.results(id).await?;
             let path = engine.work_folder(&results.status.record);
-            let report = ResultsReport::new(results, ReportReader::Agent(self.names));
-            if report.job.status.is_final() {
-                self.was_read(id);
+            if results.status.record.status.is_final() {
+                self.was_read(&results.status.record).await;
             }
+            let report = ResultsReport::new(results, ReportReader::Agent(self.names));
             Ok(Located { report, path })
         })
     }

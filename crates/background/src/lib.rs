@@ -18,12 +18,13 @@
 //!   unhang as a task, or the stream of its answer can be resumed, the call is left to the process that takes it up (`tickets`). If the call has a keeper, it is left to the call holder
 //!   ([`call_holder`]).
 //! - A call that is to end is withdrawn from the server first, before unhang waits for the disk.
-//! - If the configuration wants it, the same call of the same session joins the job that it has become, and does not run twice.
+//! - If the configuration wants it, the same call joins the job that it has become, and does not run twice.
 
 pub mod call_holder;
 mod call_source;
 mod engine;
 mod inputs;
+mod joining;
 mod kept_calls;
 mod opening;
 mod running_call;
@@ -56,8 +57,9 @@ use self::inputs::Inputs;
 use self::kept_calls::CallKeeping;
 pub use self::{
     call_source::{CallSource, LeaderJobFuture, PendingCall, PromotedInWindow, UpstreamRequest},
+    joining::JoinableCalls,
     running_call::RunningCall,
-    same_call::{CallOrigin, SameCall, SameCalls, ToolOfCaller},
+    same_call::{CallOrigin, CallServer, SameCall, ToolOfCaller},
 };
 pub use self::{engine::EngineService, inputs::OpenInput};
 use unhang_gateway::{Replied, SideMessage, TaskNews};
@@ -132,7 +134,6 @@ struct FollowedJob {
     /// The way to the session of the call, for a question that its server asks by itself; `None` if its client cannot be asked outside calls.
     session: Option<mpsc::Sender<SideMessage>>,
     is_repeatable: bool,
-    same: Option<SameCall>,
     /// The answer to `roots/list`, if the client that has gone had roots, as JSON.
     roots: Option<Box<str>>,
     /// Whether the process that made the call has gone, so that nobody answers what cannot wait.
@@ -152,7 +153,7 @@ struct PromotedCallsState {
     tasks: Mutex<JoinSet<()>>,
     /// The reason why all calls end, once they do.
     ending: watch::Sender<Option<CallsEnd>>,
-    same: SameCalls,
+    joinable: JoinableCalls,
     inputs: Inputs,
     /// The news of the calls that are followed now.
     news: Mutex<HashMap<JobId, TaskNews>>,
@@ -179,10 +180,10 @@ impl PromotedCalls {
     /// Does the same with the command of a call holder, which goes on with the calls of stdio servers when this process has ended.
     pub(crate) fn held_by(engine: Engine, holder: Arc<OnceLock<HolderCommand>>) -> Self {
         let shared = PromotedCallsState {
-            engine,
             tasks: Mutex::default(),
             ending: watch::Sender::new(None),
-            same: SameCalls::default(),
+            joinable: JoinableCalls::new(engine.clone()),
+            engine,
             inputs: Inputs::default(),
             news: Mutex::default(),
             holder,
@@ -199,9 +200,10 @@ impl PromotedCalls {
         self.shared.tasks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the calls that may be joined.
-    pub fn same(&self) -> &SameCalls {
-        &self.shared.same
+    /// Returns the calls that the same call may join.
+    #[must_use]
+    pub fn joinable(&self) -> &JoinableCalls {
+        &self.shared.joinable
     }
 
     /// Returns a receiver that wakes up at every change of any job.
@@ -275,7 +277,7 @@ impl PromotedCalls {
             .map_err(|error| JobServiceError(format!("unhang cannot draw a job id: {error}")))?;
         let Promotable { name, server, tool, is_repeatable, arguments, elapsed, limit, same, is_unsent } =
             call;
-        let (ticket, lost_with_holder) = tickets::at_adoption(news, same);
+        let (ticket, lost_with_holder) = tickets::at_adoption(news);
         let adoption = Adoption {
             id,
             name,
@@ -289,6 +291,7 @@ impl PromotedCalls {
             ticket,
             lost_with_holder,
             is_unsent,
+            lasting_key: same.and_then(|same| same.lasting_key()),
         };
         let (held, status) = self.shared.engine.adopt(adoption).await?;
         Ok(Promoted {
@@ -327,25 +330,24 @@ impl PromotedCalls {
     ) -> FollowedEnd {
         let Promoted { held, is_repeatable, same, kept, .. } = promoted;
         if let Some(same) = same {
-            self.shared.same.delivered(same, held.id());
+            self.shared.joinable.own.delivered(same, held.id());
         }
         let keeping = CallKeeping::new(kept, running_call.source.sent());
-        let followed =
-            FollowedJob { who, session, is_repeatable, same, roots: None, is_of_call_holder: false };
+        let followed = FollowedJob { who, session, is_repeatable, roots: None, is_of_call_holder: false };
         self.go_on_keeping(held, (running_call, keeping), followed)
     }
 
     /// Notes that the leading window has made this job of a call, and that the client has its id. The same call joins it.
     pub fn is_of_leader(&self, id: JobId, same: Option<SameCall>) {
         let Some(same) = same else { return };
-        self.shared.same.delivered(same, id);
+        self.shared.joinable.own.delivered(same, id);
         let shared = Arc::clone(&self.shared);
         self.tasks().spawn(async move {
             let mut ending = shared.ending.subscribe();
             tokio::select! {
                 _ends = ending.wait_for(Option::is_some) => {}
                 ended = shared.engine.wait(id, Deadline::after(Duration::MAX)) => {
-                    shared.same.ended(id, ended.is_ok_and(|status| is_answered(&status)));
+                    shared.joinable.own.ended(id, ended.is_ok_and(|status| is_answered(&status)));
                 }
             }
         });
@@ -451,7 +453,7 @@ impl PromotedCalls {
                 tracing::warn!(job = id.as_str(), "{outcome}, but unhang cannot store this end: {error}");
             }
         }
-        self.shared.same.ended(id, is_joined);
+        self.shared.joinable.own.ended(id, is_joined);
     }
 
     /// Leaves a call to the process that its keeper starts.
@@ -482,11 +484,6 @@ impl PromotedCalls {
     /// Waits until the job that this call has become has ended, but at most for `wait`, and returns its status.
     pub async fn join(&self, id: JobId, wait: Duration) -> Result<JobStatus, JobServiceError> {
         Ok(self.shared.engine.wait(id, Deadline::after(wait)).await?)
-    }
-
-    /// Notes that a client has read the result of this job.
-    pub fn was_read(&self, id: JobId) {
-        self.shared.same.forget(id);
     }
 
     /// Waits until all calls have ended, those that begin meanwhile included.

@@ -165,7 +165,7 @@ fn note_task(
 ) -> Option<String> {
     let before = noted.as_ref();
     if before.is_none_or(|before| before.task != known.task)
-        && let Some(ticket) = tickets::ticket(&known, &kept.who, kept.same)
+        && let Some(ticket) = tickets::ticket(&known, &kept.who)
     {
         // The ticket of the task outweighs what is noted of the stream.
         let (id, noting, earlier) = (held.id(), held.note(ticket), stream_notes.written());

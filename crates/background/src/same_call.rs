@@ -1,9 +1,14 @@
 //! Joining of equal calls: the same call joins the job that it has become, so that a client that tries again does not have it run twice.
 //!
+//! Theory of operation. A call has two keys. By the first one, [`SameCalls`] finds the jobs of this process. The second one, which is
+//! lasting, is in the record of the job: by it, a later session finds the job when the process that made the call has gone.
+//!
 //! Invariants
 //!
 //! - Calls are the same if caller, client, the instance of the server, tool and arguments are, however the arguments are written. If
 //!   nothing else tells callers from one another, the session has to be the same too.
+//! - A call has a lasting key only if a later session of its client is known to be the same caller's, and sessions share the server: a
+//!   caller with a name, or a client that has started unhang itself.
 //! - A call of a tool is joined only if the server, by its hints, or the configuration says that calls of it may be.
 //! - A call is joined once its job's id has gone out, until a client has had its result, or for a while after its end.
 //! - A call that ended in any other way than with an answer is not joined: it is tried again.
@@ -15,6 +20,7 @@ use std::{
     time::Duration,
 };
 
+use data_encoding::HEXLOWER;
 use serde_json::Value;
 use tokio::time::Instant;
 use unhang_jobs::id::JobId;
@@ -24,26 +30,37 @@ use unhang_tools::service::Caller;
 use unhang_upstream::question::SessionKey;
 
 /// The time after its end for which an answer that nobody had waits for the same call. Agents try again within minutes.
-const KEPT: Duration = Duration::from_secs(10 * 60);
+pub(super) const KEPT: Duration = Duration::from_secs(10 * 60);
 
 /// The most calls that are remembered.
-const MOST: usize = 4096;
+pub(super) const MOST: usize = 4096;
 
-/// The key of a call: first the bytes that all calls of its tool have in common, then the bytes that tell it from the others.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct SameCall(pub(super) [u8; 32]);
+/// The keys of a call. Each has first the bytes that all calls of its tool have in common, then the bytes that tell it from the others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SameCall {
+    pub(super) key: [u8; 32],
+    lasting: Option<[u8; 32]>,
+}
 
 impl SameCall {
-    /// Returns the key that another process has made.
+    /// Returns the call that has this key in another process.
     #[must_use]
-    pub fn of_bytes(bytes: [u8; 32]) -> Self {
-        Self(bytes)
+    pub fn of_bytes(key: [u8; 32]) -> Self {
+        Self { key, lasting: None }
+    }
+
+    /// Returns the lasting key as it is in the record of a job.
+    pub(super) fn lasting_key(&self) -> Option<String> {
+        self.lasting.map(|key| HEXLOWER.encode(&key))
     }
 }
 
 /// The bytes that all calls of one tool by one caller's client have in common.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ToolOfCaller([u8; 8]);
+pub struct ToolOfCaller {
+    key: [u8; 8],
+    lasting: Option<[u8; 8]>,
+}
 
 /// The sender of a call.
 #[derive(Clone, Copy, Debug)]
@@ -54,33 +71,56 @@ pub struct CallOrigin<'a> {
     pub session: SessionKey,
     /// The client's name for itself.
     pub client: &'a str,
+    /// Whether the client has started this process, so that it is the same person's in a later session.
+    pub is_owners: bool,
+}
+
+/// The server of a call.
+#[derive(Clone, Copy, Debug)]
+pub struct CallServer<'a> {
+    /// The name of the server in the configuration.
+    pub name: &'a str,
+    /// The bytes that tell an instance of it from others.
+    pub instance: [u8; 8],
+    /// The bytes that tell the server from itself under another configuration; `None` if each session has instances of its own.
+    pub of_all_sessions: Option<[u8; 8]>,
 }
 
 impl ToolOfCaller {
-    /// Makes the key of this tool, of this instance of its server.
-    pub fn new(call_origin: &CallOrigin<'_>, server: &str, instance: [u8; 8], tool: &str) -> Self {
-        let (name, session) = (call_origin.caller.name(), call_origin.session.bytes());
+    /// Makes the keys of this tool of this server.
+    pub fn new(call_origin: &CallOrigin<'_>, server: &CallServer<'_>, tool: &str) -> Self {
+        let session = call_origin.session.bytes();
         // A caller that has a name comes back with it in another session.
-        let who: [&[u8]; 2] = match name {
-            Some(name) => [b"name", name.as_bytes()],
-            None => [b"session", &session],
+        let named = call_origin.caller.name().map(|name| [b"name", name.as_bytes()]);
+        let key = |who: [&[u8]; 2], instance: [u8; 8]| {
+            let rest = [call_origin.client.as_bytes(), server.name.as_bytes(), &instance, tool.as_bytes()];
+            digest(who.into_iter().chain(rest))
         };
-        let rest = [call_origin.client.as_bytes(), server.as_bytes(), &instance, tool.as_bytes()];
-        Self(digest(who.into_iter().chain(rest)))
+        let lasting_who = named.or_else(|| call_origin.is_owners.then_some([b"owner", b""]));
+        Self {
+            key: key(named.unwrap_or([b"session", &session]), server.instance),
+            lasting: lasting_who.zip(server.of_all_sessions).map(|(who, server)| key(who, server)),
+        }
     }
 
-    /// Returns the key of a call of this tool with these arguments.
+    /// Returns the keys of a call of this tool with these arguments.
     pub fn call(self, arguments: Option<&str>) -> SameCall {
         let rest: [u8; 24] = digest([canonical(arguments.unwrap_or("{}")).as_bytes()]);
-        self.with(|index| rest[index])
+        SameCall { key: joined(self.key, rest), lasting: self.lasting.map(|key| joined(key, rest)) }
     }
+}
 
-    fn with(self, rest: impl Fn(usize) -> u8) -> SameCall {
-        let own = self.0;
-        SameCall(std::array::from_fn(|index| {
-            own.get(index).copied().unwrap_or_else(|| rest(index - own.len()))
-        }))
-    }
+/// Returns whether the call with this lasting key is one of this tool.
+pub(super) fn is_of_tool(tool: ToolOfCaller, lasting_key: &str) -> bool {
+    tool.lasting.is_some_and(|of_tool| lasting_key.starts_with(&HEXLOWER.encode(&of_tool)))
+}
+
+/// Joins the two parts of a key.
+fn joined(of_tool: [u8; 8], rest: [u8; 24]) -> [u8; 32] {
+    let mut key = [0; 32];
+    key[..8].copy_from_slice(&of_tool);
+    key[8..].copy_from_slice(&rest);
+    key
 }
 
 /// Returns the arguments in one canonical form: members sorted by name, and no blanks.
@@ -94,7 +134,7 @@ fn canonical(arguments: &str) -> String {
 
 /// The calls that may be joined.
 #[derive(Debug, Default)]
-pub struct SameCalls(Mutex<BTreeMap<SameCall, JoinableCall>>);
+pub(super) struct SameCalls(Mutex<BTreeMap<[u8; 32], JoinableCall>>);
 
 #[derive(Clone, Copy, Debug)]
 struct JoinableCall {
@@ -111,24 +151,20 @@ impl JoinableCall {
 }
 
 impl SameCalls {
-    fn all(&self) -> MutexGuard<'_, BTreeMap<SameCall, JoinableCall>> {
+    fn all(&self) -> MutexGuard<'_, BTreeMap<[u8; 32], JoinableCall>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns whether there are none. If so, callers need not compute the key of a call.
-    pub fn is_empty(&self) -> bool {
-        self.all().is_empty()
-    }
-
     /// Returns whether there is a call of this tool. If not, callers need not look at the arguments, which may be long.
-    pub fn has_one_of(&self, tool: ToolOfCaller) -> bool {
-        self.all().range(tool.with(|_| 0)..=tool.with(|_| u8::MAX)).next().is_some()
+    pub(super) fn has_one_of(&self, tool: ToolOfCaller) -> bool {
+        let keys = joined(tool.key, [0; 24])..=joined(tool.key, [u8::MAX; 24]);
+        self.all().range(keys).next().is_some()
     }
 
     /// Returns the job that this call has become, if it may still be joined.
-    pub fn find(&self, call: &SameCall) -> Option<JobId> {
+    pub(super) fn find(&self, call: &SameCall) -> Option<JobId> {
         let all = self.all();
-        let found = all.get(call).filter(|found| !found.is_over());
+        let found = all.get(&call.key).filter(|found| !found.is_over());
         found.map(|found| found.id)
     }
 
@@ -143,7 +179,7 @@ impl SameCalls {
         {
             all.remove(&oldest);
         }
-        all.insert(call, JoinableCall { id, since: Instant::now(), ended: None });
+        all.insert(call.key, JoinableCall { id, since: Instant::now(), ended: None });
     }
 
     /// Notes that the job has ended. Without an answer that the same call can have, the call is forgotten.
@@ -168,10 +204,13 @@ mod tests {
 
     use super::*;
 
+    const SERVER: CallServer<'_> =
+        CallServer { name: "srv", instance: [0; 8], of_all_sessions: Some([1; 8]) };
+
     static SESSION: LazyLock<SessionKey> = LazyLock::new(SessionKey::drawn);
 
     fn tool(caller: &Caller, session: SessionKey, client: &str, tool: &str) -> ToolOfCaller {
-        ToolOfCaller::new(&CallOrigin { caller, session, client }, "srv", [0; 8], tool)
+        ToolOfCaller::new(&CallOrigin { caller, session, client, is_owners: true }, &SERVER, tool)
     }
 
     fn call(caller: &Caller, client: &str, arguments: &str) -> SameCall {
@@ -182,12 +221,32 @@ mod tests {
     fn f_20_calls_of_other_sessions_and_instances_are_others_but_for_whoever_comes_back() {
         let (nobody, one, later) = (Caller::owner(), Caller::called("one"), SessionKey::drawn());
         assert_eq!(tool(&one, *SESSION, "c", "slow"), tool(&one, later, "c", "slow"));
-        assert_ne!(tool(&nobody, *SESSION, "c", "slow"), tool(&nobody, later, "c", "slow"));
-        let call_origin = CallOrigin { caller: &one, session: *SESSION, client: "c" };
-        let of = |instance| ToolOfCaller::new(&call_origin, "srv", instance, "slow");
+        let [now, later] = [*SESSION, later].map(|session| tool(&nobody, session, "c", "slow"));
+        assert_ne!(now.key, later.key);
+        assert_eq!(now.lasting, later.lasting, "the same client has started unhang once more");
+        let call_origin = CallOrigin { caller: &one, session: *SESSION, client: "c", is_owners: false };
+        let of = |instance| ToolOfCaller::new(&call_origin, &CallServer { instance, ..SERVER }, "slow");
         assert_ne!(of([0; 8]), of([1; 8]));
         let named = Caller::called(std::str::from_utf8(b"session").expect("text"));
-        assert_ne!(tool(&named, *SESSION, "c", "slow"), tool(&nobody, *SESSION, "c", "slow"));
+        assert_ne!(tool(&named, *SESSION, "c", "slow").key, tool(&nobody, *SESSION, "c", "slow").key);
+    }
+
+    #[test]
+    fn f_20_only_a_call_whose_caller_is_known_in_a_later_session_has_a_lasting_key() {
+        let (nobody, one) = (Caller::owner(), Caller::called("one"));
+        let key = |caller, is_owners, of_all_sessions| {
+            let call_origin = CallOrigin { caller, session: *SESSION, client: "c", is_owners };
+            let tool = ToolOfCaller::new(&call_origin, &CallServer { of_all_sessions, ..SERVER }, "slow");
+            let lasting_key = tool.call(None).lasting_key();
+            assert!(lasting_key.iter().all(|key| is_of_tool(tool, key)));
+            lasting_key
+        };
+        let shared = Some([1; 8]);
+        assert_ne!(key(&nobody, true, shared), key(&one, true, shared));
+        assert_eq!(key(&one, true, shared), key(&one, false, shared));
+        assert_ne!(key(&one, true, shared), key(&one, true, Some([2; 8])), "another server of this name");
+        assert_eq!(key(&nobody, false, shared), None, "any session over HTTP may be somebody else's");
+        assert_eq!(key(&one, true, None), None, "each session has a server of its own");
     }
 
     #[test]

@@ -30,8 +30,8 @@ use unhang_upstream::{
 };
 
 use super::{
-    CallSource, CallsEnd, FollowedEnd, FollowedJob, PendingCall, PromotedCalls, RunningCall, SameCall,
-    WhoIsAsked, advice, answer_never_comes, store_end,
+    CallSource, CallsEnd, FollowedEnd, FollowedJob, PendingCall, PromotedCalls, RunningCall, WhoIsAsked,
+    advice, answer_never_comes, store_end,
     tickets::{AnswerWay, stream_of, ticket_for},
 };
 
@@ -40,10 +40,10 @@ use super::{
 const NOTE_PAUSE: Duration = Duration::from_secs(1);
 
 /// Makes the ticket of a call with this outlook; `None` if no other process can have the answer.
-pub(super) fn ticket(outlook: &AnswerOutlook, of: (&WhoIsAsked, Option<SameCall>)) -> Option<CallTicket> {
+pub(super) fn ticket(outlook: &AnswerOutlook, who: &WhoIsAsked) -> Option<CallTicket> {
     match outlook {
         AnswerOutlook::Resumable { point, kept_by } => {
-            ticket_for(AnswerWay::Stream(point.clone()), kept_by.to_string(), of)
+            ticket_for(AnswerWay::Stream(point.clone()), kept_by.to_string(), who)
         }
         AnswerOutlook::Unknown | AnswerOutlook::Lost(_) => None,
     }
@@ -75,7 +75,7 @@ impl StreamNotes {
         let is_point = matches!(outlook, AnswerOutlook::Resumable { .. });
         self.rests_until = is_point.then(|| Instant::now() + NOTE_PAUSE);
         let id = held.id();
-        let ticket = ticket(&outlook, (&kept.who, kept.same)).map(|ticket| held.note(ticket));
+        let ticket = ticket(&outlook, &kept.who).map(|ticket| held.note(ticket));
         let loss = match outlook {
             AnswerOutlook::Lost(why) => Some(held.note_lost_with_holder(why)),
             AnswerOutlook::Unknown | AnswerOutlook::Resumable { .. } => None,

@@ -13,7 +13,6 @@
 
 use std::{sync::Arc, time::Duration};
 
-use data_encoding::HEXLOWER;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio::{
@@ -28,8 +27,7 @@ use unhang_jobs::{
 use unhang_proc::deadline::Deadline;
 
 use super::{
-    CallSource, FollowedJob, PendingCall, PromotedCalls, RunningCall, SameCall, WhoIsAsked,
-    answer_never_comes,
+    CallSource, FollowedJob, PendingCall, PromotedCalls, RunningCall, WhoIsAsked, answer_never_comes,
     stream_tickets::{self, StreamSource},
 };
 use unhang_core::fault::FaultKind;
@@ -47,9 +45,6 @@ struct Details {
     /// The capabilities of the clients that follow the job as a task; `None` if nobody does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     followers: Option<Value>,
-    /// The key of the same call, if calls of the tool may be joined.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    same: Option<String>,
 }
 
 /// The way in which the answer can be had.
@@ -63,24 +58,19 @@ pub(super) enum AnswerWay {
 }
 
 /// Makes the ticket with which a call can be taken up that goes on as this task.
-pub(super) fn ticket(known: &KnownTask, who: &WhoIsAsked, same: Option<SameCall>) -> Option<CallTicket> {
-    ticket_for(AnswerWay::Task(known.task.clone()), known.kept_by.clone(), (who, same))
+pub(super) fn ticket(known: &KnownTask, who: &WhoIsAsked) -> Option<CallTicket> {
+    ticket_for(AnswerWay::Task(known.task.clone()), known.kept_by.clone(), who)
 }
 
 /// Makes the ticket with which a call can be taken up whose answer can be had in this way.
-pub(super) fn ticket_for(
-    way: AnswerWay,
-    kept_by: String,
-    (who, same): (&WhoIsAsked, Option<SameCall>),
-) -> Option<CallTicket> {
+pub(super) fn ticket_for(way: AnswerWay, kept_by: String, who: &WhoIsAsked) -> Option<CallTicket> {
     let followers = match who {
         WhoIsAsked::Nobody => None,
         // Without room for the capabilities, the job asks no client.
         WhoIsAsked::Followers(capabilities) if !has_room(capabilities.len()) => None,
         WhoIsAsked::Followers(capabilities) => serde_json::from_str(capabilities).ok(),
     };
-    let same = same.map(|same| HEXLOWER.encode(&same.0));
-    let details = serde_json::to_value(Details { way, followers, same }).ok()?;
+    let details = serde_json::to_value(Details { way, followers }).ok()?;
     Some(CallTicket { kept_by, details, is_free: false })
 }
 
@@ -98,11 +88,6 @@ impl Details {
             Some(capabilities) => WhoIsAsked::Followers(capabilities.to_string().into()),
             None => WhoIsAsked::Nobody,
         }
-    }
-
-    fn same(&self) -> Option<SameCall> {
-        let digest = HEXLOWER.decode(self.same.as_ref()?.as_bytes()).ok()?;
-        digest.try_into().ok().map(SameCall)
     }
 }
 
@@ -188,13 +173,9 @@ impl PromotedCalls {
             who: details.who(),
             session: None,
             is_repeatable,
-            same: details.same(),
             roots: None,
             is_of_call_holder: false,
         };
-        if let Some(same) = kept.same {
-            self.shared.same.delivered(same, id);
-        }
         let left_of_it = status.time_left(JobTimestamp::now()).unwrap_or_default();
         let (asides, said) = mpsc::channel(ASIDES);
         let news = TaskNews::new();
@@ -256,23 +237,20 @@ impl PromotedCalls {
 pub(super) fn to_be_left(running_call: &RunningCall, kept: &FollowedJob) -> Option<CallTicket> {
     let news = running_call.source.news()?;
     match news.known() {
-        Some(known) => known.outlives_us.then(|| ticket(&known, &kept.who, kept.same)).flatten(),
-        None => stream_tickets::ticket(&news.outlook(), (&kept.who, kept.same)),
+        Some(known) => known.outlives_us.then(|| ticket(&known, &kept.who)).flatten(),
+        None => stream_tickets::ticket(&news.outlook(), &kept.who),
     }
 }
 
 /// Returns what is known of the answer of a call at the moment of its adoption: its ticket, or why the answer is lost with this process.
-pub(super) fn at_adoption(
-    news: Option<&TaskNews>,
-    same: Option<SameCall>,
-) -> (Option<CallTicket>, Option<String>) {
+pub(super) fn at_adoption(news: Option<&TaskNews>) -> (Option<CallTicket>, Option<String>) {
     let Some(news) = news else { return (None, None) };
     if let Some(known) = news.known() {
-        return (ticket(&known, &WhoIsAsked::Nobody, same), None);
+        return (ticket(&known, &WhoIsAsked::Nobody), None);
     }
     match news.outlook() {
         AnswerOutlook::Lost(why) => (None, Some(why)),
-        outlook => (stream_tickets::ticket(&outlook, (&WhoIsAsked::Nobody, same)), None),
+        outlook => (stream_tickets::ticket(&outlook, &WhoIsAsked::Nobody), None),
     }
 }
 
@@ -370,7 +348,7 @@ mod tests {
         news.begun(known(true, "step 1"));
         let details = until_noted(&engine, id).await;
         let AnswerWay::Task(task) = &details.way else { panic!("{:?}", details.way) };
-        assert_eq!((task.id.as_str(), details.same().is_some()), ("7", false));
+        assert_eq!(task.id, "7");
         assert_eq!(details.who(), WhoIsAsked::Followers(r#"{"roots":{}}"#.into()));
         calls.end(CallsEnd::UnhangEnds).await;
         let left = engine.left_calls();
@@ -419,20 +397,17 @@ mod tests {
 
     #[test]
     fn what_is_kept_of_a_call_is_what_it_was() {
-        let same = SameCall([7; 32]);
-        let kept = ticket(&known(true, ""), &WhoIsAsked::Nobody, Some(same)).expect("a ticket");
+        let kept = ticket(&known(true, ""), &WhoIsAsked::Nobody).expect("a ticket");
         let details = Details::deserialize(&kept.details).expect("ours");
-        assert_eq!((details.who(), details.same()), (WhoIsAsked::Nobody, Some(same)));
+        assert_eq!(details.who(), WhoIsAsked::Nobody);
         let long = json!({ "x": "y".repeat(8 << 10) }).to_string();
-        let kept_of_many = ticket(&known(true, ""), &WhoIsAsked::Followers(long.into()), None).expect("one");
+        let kept_of_many = ticket(&known(true, ""), &WhoIsAsked::Followers(long.into())).expect("one");
         assert!(
             kept_of_many.details.to_string().len() < 200,
             "of what a client says so much is kept at most"
         );
-        let other = json!({ "task": kept.details["task"], "same": "no digest" });
-        assert_eq!(Details::deserialize(&other).expect("ours").same(), None);
         let point = json!({ "revision": "2025-11-25", "request": 4, "last_event": "7" });
-        let of_stream = json!({ "stream": point, "same": "no digest", "newer": 1 });
+        let of_stream = json!({ "stream": point, "same": "of an older unhang", "newer": 1 });
         let kept = CallTicket { kept_by: "srv-1".to_owned(), details: of_stream, is_free: false };
         assert_eq!(
             stream_of(&kept).map(|point| (point.request, point.last_event)),

@@ -22,7 +22,7 @@ use unhang_wire::Json;
 
 use super::{call_tasks::CallTaskEnd, effects::CallKey, tasks::era_of};
 use unhang_background::{
-    CallOrigin, CallSource, LeaderJobFuture, NOT_KEPT_HINT, Promotable, Promoted, PromotedCalls,
+    CallOrigin, CallServer, CallSource, LeaderJobFuture, NOT_KEPT_HINT, Promotable, Promoted, PromotedCalls,
     PromotedInWindow, RunningCall, SameCall, ToolOfCaller, UpstreamRequest, WhoIsAsked, joined, not_kept,
 };
 use unhang_core::fault::FaultKind;
@@ -93,6 +93,8 @@ pub(super) struct MayPromote {
     pub client: String,
     /// The session that calls.
     pub session: SessionKey,
+    /// Whether the client has started this process.
+    pub is_of_owner: bool,
     /// Which calls join the job that the same call has become.
     pub joining: JoinPolicy,
     /// Whether the client has asked for a task (2025-11-25).
@@ -138,8 +140,25 @@ impl PromotableCall {
     }
 
     fn tool_of(&self, promote: &MayPromote) -> ToolOfCaller {
-        let calls = CallOrigin { caller: &promote.caller, session: promote.session, client: &promote.client };
-        ToolOfCaller::new(&calls, self.server.name(), self.server.instance(), &self.tool)
+        let (caller, client) = (&promote.caller, promote.client.as_str());
+        let call_origin =
+            CallOrigin { caller, session: promote.session, client, is_owners: promote.is_of_owner };
+        let server = CallServer {
+            name: self.server.name(),
+            instance: self.server.instance(),
+            of_all_sessions: self.server.of_all_sessions(),
+        };
+        ToolOfCaller::new(&call_origin, &server, &self.tool)
+    }
+
+    /// Returns the job that the same call has become before, if this call may join it.
+    async fn same_call_before(&self, promote: &MayPromote) -> Option<JobId> {
+        if promote.joining == JoinPolicy::Never {
+            return None;
+        }
+        let calls = promote.calls.joinable();
+        calls.recall_ended().await;
+        calls.may_join(self.tool_of(promote)).then(|| calls.find_same(&self.same(promote)?)).flatten()
     }
 }
 
@@ -154,10 +173,7 @@ pub(super) async fn ask(
 ) -> CallTaskEnd {
     let about = promote.as_ref().and_then(|_| PromotableCall::of(&servers, &asked));
     if let (Some(about), Some(promote)) = (&about, &mut promote)
-        && promote.joining != JoinPolicy::Never
-        && !promote.calls.same().is_empty()
-        && promote.calls.same().has_one_of(about.tool_of(promote))
-        && let Some(id) = about.same(promote).and_then(|same| promote.calls.same().find(&same))
+        && let Some(id) = about.same_call_before(promote).await
     {
         let joined = tokio::select! {
             () = cancellation.cancelled() => return CallTaskEnd::Nothing,
@@ -465,7 +481,7 @@ async fn join(promote: &mut MayPromote, id: JobId, limit: Duration) -> Option<Ca
         }
     };
     let result = joined(&*promote.jobs, &status).await?;
-    promote.calls.was_read(id);
+    promote.calls.joinable().was_read(&status.record).await;
     let era = era_of(Json::new(result.as_bytes())?);
     let outcome = Ok(RawValue::from_string(result).ok()?);
     Some(CallTaskEnd::Server(Box::new(ServerAnswer { era, server_info: None, outcome, asked_for: None })))

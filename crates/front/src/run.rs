@@ -151,6 +151,7 @@ impl PipeSession {
         let context = context.traced_by(spec.telemetry, "pipe").for_session(None, MayRead::default());
         let mut work =
             SessionRuntime::new(limits.clone(), &context, FairnessKey::new("stdio"), random_name());
+        work.is_of_owner = true;
         work.client_listens();
         Ok(PipeSession {
             effects: PipeEffects { to_client: ToClient::new(spec.client_output, limits.queue_bytes)? },

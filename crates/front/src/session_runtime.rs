@@ -94,6 +94,8 @@ pub(super) struct SessionRuntime {
     caller: Caller,
     /// Tells this session from every other.
     session: SessionKey,
+    /// Whether the client has started this process.
+    pub is_of_owner: bool,
     /// The session that a window has named, if the clients are windows.
     window: Option<OfSession>,
     /// The caller of a request without a session: the owner of the questions about its calls.
@@ -169,6 +171,7 @@ impl SessionRuntime {
             jobs,
             caller: context.caller.clone(),
             session,
+            is_of_owner: false,
             window: None,
             stateless_caller: None,
             tally: Arc::clone(&context.tally),
@@ -336,6 +339,7 @@ impl SessionRuntime {
             caller: self.caller.clone(),
             client: self.mcp_session.client_name(),
             session: self.session,
+            is_of_owner: self.is_of_owner,
             joining,
             wants_a_task,
             orders: self.calls.promotion_orders(key),

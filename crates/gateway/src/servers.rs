@@ -78,6 +78,11 @@ impl CalledServer {
         self.0.instance_key()
     }
 
+    /// Returns a key that tells the server from itself under another configuration; `None` if this is an instance of one session.
+    pub fn of_all_sessions(&self) -> Option<[u8; 8]> {
+        self.0.own.is_none().then(|| self.instance())
+    }
+
     /// Returns whether this tool may be called once more without doing anything twice. Goes through all tools of the server.
     pub fn is_repeatable(&self, tool: &str) -> bool {
         self.0.offered().tools.iter().any(|raw| {

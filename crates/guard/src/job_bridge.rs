@@ -9,14 +9,15 @@
 //!
 //! # Invariants
 //!
-//! - Nothing is opened, and no file is touched, before the first call is slow or the client asks about jobs.
+//! - Nothing is opened, and no file is touched, before the first call is slow or the client asks about jobs. If calls may join jobs, the
+//!   folder is opened at once, and no call waits for that.
 //! - If a call cannot become a job it stays a call, unless its client has asked for a task. The log says why.
 //! - News for a job never waits for the job (`relays`).
 
 use std::{
     future::pending,
     path::PathBuf,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, OnceLock, PoisonError},
     time::Duration,
 };
 
@@ -34,8 +35,8 @@ use super::{
     relays::{CallRelays, RelayEvent, RepeatedRequest},
 };
 use unhang_background::{
-    CallOrigin, CallsEnd, EngineService, Promotable, Promoted, PromotedCalls, RunningCall, ToolOfCaller,
-    WhoIsAsked, joined,
+    CallOrigin, CallServer, CallsEnd, EngineService, Promotable, Promoted, PromotedCalls, RunningCall,
+    ToolOfCaller, WhoIsAsked, joined,
 };
 use unhang_core::{limits::Limits, queue::Class};
 use unhang_front::{LocalJobServer, PromotionReply};
@@ -56,11 +57,25 @@ const MOST_JOINING: usize = 1024;
 struct LazyDataFolder {
     opened: OnceCell<EngineService>,
     open: Mutex<Option<OpenJobs>>,
+    /// The names of the tools, as the first who knew them has told.
+    names: OnceLock<ToolNames>,
 }
 
 impl LazyDataFolder {
     /// Opens the folder once, and returns its service. The first caller decides the names of the tools.
     async fn service(&self, names: ToolNames) -> EngineService {
+        let names = *self.names.get_or_init(|| names);
+        self.open().await.clone().called_by(names)
+    }
+
+    /// Returns the service, if the folder is open.
+    fn opened(&self) -> Option<EngineService> {
+        let names = self.names.get().copied().unwrap_or_default();
+        Some(self.opened.get()?.clone().called_by(names))
+    }
+
+    /// Opens the folder once.
+    async fn open(&self) -> &EngineService {
         let open = || async {
             let open = self.open.lock().unwrap_or_else(PoisonError::into_inner).take();
             let opened = match open {
@@ -69,13 +84,20 @@ impl LazyDataFolder {
             };
             let nobody = || EngineService::new(Err(EngineError::Closed), Default::default());
             // A panic, which was reported elsewhere.
-            opened.unwrap_or_else(nobody).called_by(names)
+            opened.unwrap_or_else(nobody)
         };
-        self.opened.get_or_init(open).await.clone()
+        self.opened.get_or_init(open).await
+    }
+
+    /// Opens the folder and reads which calls of earlier sessions have ended, so that calls of this session join them.
+    async fn recall(&self) {
+        if let Some(calls) = self.open().await.promoted() {
+            calls.joinable().recall_ended().await;
+        }
     }
 
     fn calls(&self) -> Option<PromotedCalls> {
-        self.opened.get()?.promoted()
+        self.opened()?.promoted()
     }
 }
 
@@ -104,8 +126,8 @@ enum BridgeResult {
     Opened(EngineService, ToolNames),
     Kept(Box<Adopted>),
     NotKept(Box<Adopted>, JobServiceError),
-    /// The keeper of a job whose client knows it already is in its record, or the log says why not.
-    Noted,
+    /// There is nothing to do.
+    Done,
 }
 
 /// An event of the bridge.
@@ -144,6 +166,8 @@ enum LazyJobServer {
 pub(super) struct JobBridge {
     data_folder: Arc<LazyDataFolder>,
     server: String,
+    /// The key of the server's command.
+    command: [u8; 8],
     /// The key of the only session.
     session: SessionKey,
     limits: Limits,
@@ -155,15 +179,29 @@ pub(super) struct JobBridge {
 }
 
 impl JobBridge {
-    /// Makes a bridge for this server, within these limits.
-    pub(super) fn new(server: String, limits: Limits, open: OpenJobs) -> JobBridge {
+    /// Makes a bridge for this server, whose command has this key, within these limits. If calls may join jobs, call it in a runtime.
+    pub(super) fn new((server, command): (String, [u8; 8]), limits: Limits, open: OpenJobs) -> JobBridge {
+        let data_folder = Arc::new(LazyDataFolder {
+            opened: OnceCell::new(),
+            open: Mutex::new(Some(open)),
+            names: OnceLock::new(),
+        });
+        let mut tasks = JoinSet::new();
+        if limits.join_same_call {
+            let data_folder = Arc::clone(&data_folder);
+            tasks.spawn(async move {
+                data_folder.recall().await;
+                BridgeResult::Done
+            });
+        }
         JobBridge {
-            data_folder: Arc::new(LazyDataFolder { opened: OnceCell::new(), open: Mutex::new(Some(open)) }),
+            data_folder,
             server,
+            command,
             session: SessionKey::drawn(),
             relays: CallRelays::new(limits.max_in_flight),
             limits,
-            tasks: JoinSet::new(),
+            tasks,
             followed: JoinSet::new(),
             local_jobs: LazyJobServer::Closed,
         }
@@ -172,18 +210,20 @@ impl JobBridge {
     /// Returns the key that all calls of this tool by this client share.
     fn tool_of(&self, client: Option<&str>, tool: &str) -> ToolOfCaller {
         let (caller, client) = (&Caller::owner(), client.unwrap_or_default());
+        let call_origin = CallOrigin { caller, session: self.session, client, is_owners: true };
         // There is one client and one server. Restarts of the server leave no calls that could be joined.
-        let call_origin = CallOrigin { caller, session: self.session, client };
-        ToolOfCaller::new(&call_origin, &self.server, [0; 8], tool)
+        let server = CallServer { name: &self.server, instance: [0; 8], of_all_sessions: Some(self.command) };
+        ToolOfCaller::new(&call_origin, &server, tool)
     }
 
     /// Returns the job that the same call has become before, if there is one.
     pub(super) fn same_call(&self, client: Option<&str>, params: &[u8]) -> Option<JobId> {
-        let calls = self.data_folder.calls().filter(|calls| !calls.same().is_empty())?;
+        let calls = self.data_folder.calls()?;
+        let calls = calls.joinable();
         let params = Json::new(params)?;
         let tool = self.tool_of(client, &text_member(params, "name")?);
         let arguments = || params.member("arguments").map(Json::get);
-        calls.same().has_one_of(tool).then(|| calls.same().find(&tool.call(arguments()))).flatten()
+        calls.may_join(tool).then(|| calls.find_same(&tool.call(arguments()))).flatten()
     }
 
     /// Makes a job of a call.
@@ -278,7 +318,7 @@ impl JobBridge {
 
     /// Reads the outcome of a job for a call that still waits for it. From then on the outcome counts as read.
     pub(super) fn read(&mut self, call: Id, order: WrapPromotionOrder, job: JobId) {
-        let service = self.data_folder.opened.get().cloned();
+        let service = self.data_folder.opened();
         self.tasks.spawn(async move {
             let result = match service {
                 Some(service) => result_of(&service, job).await,
@@ -290,7 +330,7 @@ impl JobBridge {
 
     /// Ends the wait of a call for a job. Unless the job has ended, the client is told to follow it by itself.
     fn still_waits(&mut self, job: JobId, promote: Promote) {
-        let Some(service) = self.data_folder.opened.get().cloned() else { return };
+        let Some(service) = self.data_folder.opened() else { return };
         self.tasks.spawn(async move {
             let Promote { call, order, params, revision, promotion_reply, .. } = promote;
             let tool = Json::new(&params).and_then(|params| text_member(params, "name")).unwrap_or_default();
@@ -370,7 +410,7 @@ impl JobBridge {
                         return BridgeEvent::Said;
                     }
                     // After a panic, which was reported elsewhere, the call stays a call.
-                    Ok(BridgeResult::Noted) | Err(_) => {}
+                    Ok(BridgeResult::Done) | Err(_) => {}
                 },
                 Some(Ok(call)) = self.followed.join_next() => return BridgeEvent::Ended(call),
                 event = self.relays.event() => match event {
@@ -406,7 +446,7 @@ impl JobBridge {
                 }
                 Err(why) => tracing::warn!(job = job.as_str(), "the job ends with unhang: {why}"),
             }
-            BridgeResult::Noted
+            BridgeResult::Done
         });
     }
 

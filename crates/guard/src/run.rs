@@ -11,7 +11,13 @@
 
 mod job_events;
 
-use std::{future::pending, io, os::fd::OwnedFd, time::Duration};
+use std::{
+    ffi::{OsStr, OsString},
+    future::pending,
+    io,
+    os::fd::OwnedFd,
+    time::Duration,
+};
 
 use tokio::{
     sync::mpsc,
@@ -35,6 +41,7 @@ use super::{
 use unhang_background::CallsEnd;
 use unhang_core::{
     config::{EXIT_LIMIT, FLUSH_LIMIT, LARGE_BUFFER_KEPT, LAST_MOMENT},
+    digest::digest,
     exit,
     limits::Limits,
     promotion::Promotion,
@@ -167,12 +174,20 @@ struct GuardLoop {
     departed: Vec<DepartedServer>,
 }
 
+/// Returns a key that tells a server from others of the same name: its command and its folder.
+fn key_of(server: &ServerSpec) -> [u8; 8] {
+    let folder = server.folder.clone().or_else(|| std::env::current_dir().ok()).unwrap_or_default();
+    let words = [&server.program].into_iter().chain(&server.arguments).map(OsString::as_os_str);
+    digest([folder.as_os_str()].into_iter().chain(words).map(OsStr::as_encoded_bytes))
+}
+
 impl GuardLoop {
     fn new(spec: GuardSpec) -> io::Result<GuardLoop> {
         let limits = spec.limits;
         let wrap_session = WrapSession::new(spec.name.clone(), limits.clone(), u64::from(std::process::id()));
         let bridge = spec.jobs.filter(|_| limits.promote_after != Promotion::Off);
-        let bridge = bridge.map(|open| JobBridge::new(spec.name.clone(), limits.clone(), open));
+        let bridge = bridge
+            .map(|open| JobBridge::new((spec.name.clone(), key_of(&spec.server)), limits.clone(), open));
         Ok(GuardLoop {
             wrap_session: if bridge.is_some() { wrap_session.with_jobs() } else { wrap_session },
             effects: ProcessEffects::new(spec.client_output, &limits, spec.notices, bridge)?,

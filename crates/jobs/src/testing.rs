@@ -116,6 +116,8 @@ pub(crate) fn call(boot_id: &str, process: ProcessRecord, ticket: Option<CallTic
         keeper: None,
         lost_with_holder: None,
         is_unsent: false,
+        lasting_key: None,
+        is_passed_on: false,
     };
     JobRecord { call: Some(call), command: Vec::new(), status: JobState::Running, ..command() }
 }

@@ -198,14 +198,7 @@ async fn follow_all(plan: HolderPlan, hand_over: HandOver, shim: ShimCommand) ->
         let _end = promoted_calls.go_on(
             held,
             running_call,
-            FollowedJob {
-                who: call.who,
-                session: None,
-                is_repeatable,
-                same: None,
-                roots,
-                is_of_call_holder: true,
-            },
+            FollowedJob { who: call.who, session: None, is_repeatable, roots, is_of_call_holder: true },
         );
     }
     let rest = async {

@@ -38,7 +38,7 @@ struct PromotionLimits {
     /// Limit of a whole `tools/call` that has become a job [default: 2h]
     #[arg(long, env = "UNHANG_JOB_TIMEOUT", hide_env = true, value_name = "TIME", value_parser = parse_duration)]
     job_timeout: Option<Duration>,
-    /// Whether a repeated call in a session, with the same arguments, joins the job of the first call and does not run twice, if its tool
+    /// Whether a repeated call with the same arguments joins the job of the first call and does not run twice, if its tool
     /// declares that it is safe to repeat [default: false]
     #[arg(long, env = "UNHANG_JOIN_SAME_CALL", hide_env = true, value_name = "BOOL")]
     join_same_call: Option<bool>,

@@ -49,6 +49,8 @@ pub(super) fn report(change: impl FnOnce(&mut unhang_jobs::record::JobRecord)) -
             keeper: None,
             lost_with_holder: None,
             is_unsent: false,
+            lasting_key: None,
+            is_passed_on: false,
         });
         record.started_at = Some(record.created_at);
         change(record);

@@ -45,7 +45,7 @@ use super::{
     journal::{Journal, LogWriter},
     keepers::{self, ResumedCall},
     memory::JobStatus,
-    tickets, writer,
+    same_calls, tickets, writer,
 };
 use crate::{
     error::JobError,
@@ -94,6 +94,8 @@ pub struct Adoption {
     pub lost_with_holder: Option<String>,
     /// Whether no process of the server has the call yet, as [`CallRecord::is_unsent`] has it.
     pub is_unsent: bool,
+    /// The key that the same call has in a later session, as [`CallRecord::lasting_key`] has it.
+    pub lasting_key: Option<String>,
 }
 
 impl Adoption {
@@ -138,6 +140,8 @@ impl Adoption {
                 keeper: None,
                 lost_with_holder: self.lost_with_holder.clone(),
                 is_unsent: self.is_unsent,
+                lasting_key: self.lasting_key.clone(),
+                is_passed_on: false,
             }),
             command: Vec::new(),
             folder: inner.data.job(self.id).path().to_owned(),
@@ -504,6 +508,36 @@ impl Engine {
     ) -> impl Future<Output = Result<(), JobError>> + Send + use<> {
         let engine = self.clone();
         async move { engine.run_write(CHANGE_LIMIT, move |inner| keepers::write_keeper(inner, id, keeper)).await }
+    }
+
+    /// Brings the calls into memory that ended well before this engine was opened and that a later session may join. Only the newest jobs
+    /// are looked at.
+    ///
+    /// # Errors
+    /// Fails if the database cannot be read.
+    pub async fn recall_ended_calls(&self) -> Result<(), JobError> {
+        self.run_read(same_calls::recall_ended).await
+    }
+
+    /// Returns the calls in memory with such a [`lasting_key`](CallRecord::lasting_key) whose maker has gone, ended ones among them.
+    #[must_use]
+    pub fn passed_on_calls(&self, fits: impl Fn(&str) -> bool) -> Vec<JobStatus> {
+        self.inner.memory.calls(|job| self.passed_on_key(&job.record).is_some_and(&fits))
+    }
+
+    /// Returns the [`lasting_key`](CallRecord::lasting_key) of a call whose maker has gone.
+    #[must_use]
+    pub fn passed_on_key<'a>(&self, record: &'a JobRecord) -> Option<&'a str> {
+        same_calls::passed_on_key(&self.inner, record)
+    }
+
+    /// Has the same call join this job no more, in whichever process, because a client has read the result. Does nothing with a job that
+    /// has not ended, or that no later session joins.
+    ///
+    /// # Errors
+    /// Fails if the database fails. Then a later session may get the result once more.
+    pub async fn end_joining(&self, id: JobId) -> Result<(), JobError> {
+        self.run_write(CHANGE_LIMIT, move |inner| same_calls::end_joining(inner, id)).await
     }
 
     /// Returns the result of a call that has ended with one, as JSON, as its server gave it; `None` otherwise.

@@ -184,6 +184,7 @@ pub(super) fn resume(inner: &Arc<EngineState>, id: JobId, keeper: &Holder) -> Re
             ticket.is_free = false;
         }
         call.holder = this_process(inner);
+        call.is_passed_on = true;
         true
     })?;
     if !is_ours {

@@ -121,10 +121,10 @@ impl Memory {
         active
     }
 
-    /// Returns the active calls that fit.
-    pub(super) fn calls(&self, fits: impl Fn(&JobRecord) -> bool) -> Vec<JobStatus> {
+    /// Returns the jobs that fit. They are calls, so none of them has a place in the queue.
+    pub(super) fn calls(&self, fits: impl Fn(&JobRow) -> bool) -> Vec<JobStatus> {
         let jobs = self.read();
-        let known = jobs.known.values().filter(|known| known.job.is_active && fits(&known.job.record));
+        let known = jobs.known.values().filter(|known| fits(&known.job));
         known
             .map(|known| JobStatus {
                 record: known.job.record.clone(),
@@ -388,12 +388,12 @@ mod tests {
         assert_eq!(ids(&memory.with_slot()), [commands[0].job_id, commands[1].job_id]);
         assert_eq!(ids(&memory.active()), [slow.job_id, commands[0].job_id, commands[1].job_id]);
         let calls = |owner: &str| {
-            memory.calls(|record| record.call.is_some() && record.owner.as_deref() == Some(owner))
+            memory.calls(|job| {
+                job.is_active && job.record.call.is_some() && job.record.owner.as_deref() == Some(owner)
+            })
         };
         assert_eq!(calls("ann").iter().map(|status| status.record.job_id).collect::<Vec<_>>(), [slow.job_id]);
         assert!(calls("bob").is_empty());
-        let inactive = memory.calls(|record| record.job_id == commands[2].job_id);
-        assert!(inactive.is_empty(), "it is queued");
         for (job, position, state) in [
             (&jobs[0], None, JobState::Starting),
             (&jobs[1], None, JobState::Running),

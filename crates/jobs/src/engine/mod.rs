@@ -31,6 +31,7 @@ mod presence;
 mod prune_schedule;
 mod quarantine;
 mod retention;
+mod same_calls;
 mod state;
 mod system;
 #[cfg(test)]

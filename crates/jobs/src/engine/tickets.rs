@@ -84,7 +84,7 @@ impl HeldCall {
 
 /// Lists the calls that nobody waits for, and whose answers can still be had.
 pub(super) fn left_calls(inner: &EngineState) -> Vec<JobStatus> {
-    let mut calls = inner.memory.calls(may_be_taken_up);
+    let mut calls = inner.memory.calls(|job| job.is_active && may_be_taken_up(&job.record));
     calls.retain(|status| {
         let call = status.record.call.as_ref();
         call.is_some_and(|call| left(call, &inner.starter) == CallHolder::Yes)
@@ -94,7 +94,8 @@ pub(super) fn left_calls(inner: &EngineState) -> Vec<JobStatus> {
 
 /// Lists the calls that have not ended and whose answers other processes can have, whoever holds them.
 pub(super) fn ticketed_calls(inner: &EngineState) -> Vec<JobStatus> {
-    inner.memory.calls(|record| record.call.as_ref().is_some_and(CallRecord::has_ticket))
+    let has_ticket = |record: &JobRecord| record.call.as_ref().is_some_and(CallRecord::has_ticket);
+    inner.memory.calls(|job| job.is_active && has_ticket(&job.record))
 }
 
 /// Takes up a call that was left. Returns the claim, and the size of its log; `None` if the call has ended, or another process was faster.
@@ -113,6 +114,7 @@ pub(super) fn take_up(inner: &Arc<EngineState>, id: JobId) -> Result<Option<(Unc
             return false;
         }
         call.holder = this_process(inner);
+        call.is_passed_on = true;
         if let Some(ticket) = &mut call.ticket {
             ticket.is_free = false;
         }
@@ -208,6 +210,7 @@ mod tests {
             ticket: Some(ticket),
             lost_with_holder: None,
             is_unsent: false,
+            lasting_key: None,
         };
         let (mut held, _) = engine.adopt(adoption).await.unwrap();
         // By its row alone, as where the folder could not be locked.

@@ -38,6 +38,12 @@ pub struct CallRecord {
     /// Whether no process of the server had the call when the job began. A keeper is named when one has it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_unsent: bool,
+    /// The key that the same call has in a later session. `None` if no later session joins the job, or if a client has read its result.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lasting_key: Option<String>,
+    /// Whether the process that made the call has gone, and another one has gone on with it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_passed_on: bool,
 }
 
 /// Returns the advice whether to call the tool again, for the end of a sentence about a call without an answer. `is_unsent` is

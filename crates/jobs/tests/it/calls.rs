@@ -30,6 +30,7 @@ pub(crate) fn call() -> Adoption {
         ticket: None,
         lost_with_holder: None,
         is_unsent: false,
+        lasting_key: None,
     }
 }
 

@@ -81,6 +81,8 @@ fn call() -> CallRecord {
         keeper: None,
         lost_with_holder: None,
         is_unsent: false,
+        lasting_key: None,
+        is_passed_on: false,
     }
 }
 

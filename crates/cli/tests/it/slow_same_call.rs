@@ -1,0 +1,102 @@
+//! The same call in a later session, behind `unhang wrap` and `unhang serve`: it joins the job whose owner has gone, and the tool runs once.
+//!
+//! The server waits for the file `go`, so that no test depends on the speed of the machine.
+
+use std::fs;
+
+use serde_json::{Value, json};
+
+use crate::{
+    callers::{Calls, StdioCaller, text},
+    harness::{PATIENCE, Sandbox, wait_until},
+    slow_outlives::until_go,
+    slow_restarts::{kill, shown},
+};
+
+/// That the same call joins the job that it has become.
+const JOINS: (&str, &str) = ("join-same-call", "true");
+
+/// A session whose client has listed the tools, so that a guard knows which of them may be repeated.
+fn session(sandbox: &Sandbox, is_guarded: bool, limits: &[(&str, &str)]) -> StdioCaller {
+    let mut caller = StdioCaller::new(sandbox, is_guarded, limits);
+    caller.initialize();
+    caller.ask("tools/list", json!({}));
+    caller
+}
+
+/// Makes a job of a call that waits for `go`, and kills unhang.
+fn left_job(sandbox: &Sandbox, is_guarded: bool, limits: &[(&str, &str)]) -> Value {
+    let mut caller = session(sandbox, is_guarded, limits);
+    let job = caller.reads_as_a_job(until_go("same", 5000));
+    kill(&mut caller);
+    wait_until("it goes on", PATIENCE, || sandbox.log().contains("whose owner has ended"));
+    job
+}
+
+fn go(sandbox: &Sandbox) {
+    fs::write(sandbox.path().join("go"), "").expect("a file");
+}
+
+/// Runs a test behind a guard and behind a gateway.
+fn behind_both(test: impl Fn(&Sandbox, bool)) {
+    for is_guarded in [true, false] {
+        let sandbox = Sandbox::with_jobs();
+        test(&sandbox, is_guarded);
+        sandbox.assert_nothing_left();
+    }
+}
+
+#[test]
+fn the_same_call_joins_a_job_whose_owner_was_killed() {
+    behind_both(|sandbox, is_guarded| {
+        let job = left_job(sandbox, is_guarded, &[JOINS]);
+        let mut later = session(sandbox, is_guarded, &[JOINS]);
+        assert_eq!(later.reads_as_a_job(until_go("same", 5000)), job);
+        go(sandbox);
+        assert_eq!(later.at_its_end(&job)["status"], "completed");
+        // Nobody has had the result.
+        let result = later.result("srv__slow_read", until_go("same", 5000));
+        assert_eq!(result["content"], json!([{ "type": "text", "text": text(5000) }]), "{result:.500}");
+        assert_eq!(later.counted(), [0, 0, 0], "the server of this session was not asked");
+        // Now somebody has.
+        later.result("srv__slow_read", until_go("same", 5000));
+        assert_eq!(later.counted(), [1, 1, 0]);
+        later.client.finish();
+    });
+}
+
+#[test]
+fn the_same_call_gets_the_result_of_a_job_that_ended_while_nobody_was_there() {
+    behind_both(|sandbox, is_guarded| {
+        let job = left_job(sandbox, is_guarded, &[JOINS]);
+        go(sandbox);
+        wait_until("it ends", PATIENCE, || shown(sandbox, &job)["status"] == "completed");
+        let mut later = session(sandbox, is_guarded, &[JOINS]);
+        let result = later.result("srv__slow_read", until_go("same", 5000));
+        assert_eq!(result["content"], json!([{ "type": "text", "text": text(5000) }]), "{result:.500}");
+        assert_eq!(later.counted(), [0, 0, 0]);
+        later.client.finish();
+        // The result was read, which the next session knows too.
+        let mut last = session(sandbox, is_guarded, &[JOINS]);
+        last.result("srv__slow_read", until_go("same", 5000));
+        assert_eq!(last.counted(), [1, 1, 0]);
+        last.client.finish();
+    });
+}
+
+#[test]
+fn f_20_a_call_in_a_later_session_runs_again_unless_it_may_be_joined() {
+    behind_both(|sandbox, is_guarded| {
+        let job = left_job(sandbox, is_guarded, &[JOINS]);
+        // By default no call joins a job; and other arguments are another call.
+        for (limits, label) in [(&[][..], "same"), (&[JOINS], "other")] {
+            let mut later = session(sandbox, is_guarded, limits);
+            let other = later.reads_as_a_job(until_go(label, 5000));
+            assert_ne!(other, job, "{label}");
+            later.result("terminate_job", json!({ "job_id": other }));
+            later.client.finish();
+        }
+        go(sandbox);
+        wait_until("it ends", PATIENCE, || shown(sandbox, &job)["status"] == "completed");
+    });
+}

@@ -1,0 +1,54 @@
+//! Calls that the same call of a later session joins, because the process that made them has gone.
+//!
+//! Invariants
+//!
+//! - A call whose maker still waits for it is not among them: only its own session joins it.
+//! - A call whose result a client has read is not among them any more, in no process.
+
+use super::EngineState;
+use crate::{
+    error::JobError,
+    id::JobId,
+    judge_call::{CallHolder, left},
+    record::{JobRecord, JobState},
+    store::{self, JobOwnerFilter},
+};
+
+/// The most jobs in which [`recall_ended`] looks for calls.
+const RECALLED: u32 = 1000;
+
+/// Brings the newest calls into memory that ended well and that a later session may join.
+pub(super) fn recall_ended(inner: &EngineState) -> Result<(), JobError> {
+    let whose = JobOwnerFilter::Anybodys;
+    let ended = |connection: &_| store::newest(connection, Some(JobState::Completed), &whose, RECALLED);
+    let rows = inner.store().read(ended)?.into_iter().filter(|job| {
+        job.record.call.as_ref().is_some_and(|call| call.is_passed_on && call.lasting_key.is_some())
+    });
+    inner.memory.update(rows);
+    Ok(())
+}
+
+/// Returns the lasting key of a call whose maker has gone.
+pub(super) fn passed_on_key<'a>(inner: &EngineState, record: &'a JobRecord) -> Option<&'a str> {
+    let call = record.call.as_ref()?;
+    let is_left = || !record.status.is_final() && left(call, &inner.starter) != CallHolder::No;
+    call.lasting_key.as_deref().filter(|_| call.is_passed_on || is_left())
+}
+
+/// Takes the lasting key out of the record of a call that has ended.
+pub(super) fn end_joining(inner: &EngineState, id: JobId) -> Result<(), JobError> {
+    let row = inner.store().write(|transaction| {
+        let Some(mut job) = store::get(transaction, id)?.filter(|job| job.record.status.is_final()) else {
+            return Ok(None);
+        };
+        let key = job.record.call.as_mut().and_then(|call| call.lasting_key.take());
+        if key.is_none() {
+            return Ok(None);
+        }
+        // A call writes no named state.
+        store::note_patch(transaction, &job.record, false)?;
+        store::get(transaction, id)
+    })?;
+    inner.memory.update(row);
+    Ok(())
+}
