@@ -486,6 +486,22 @@ impl PromotedCalls {
         Ok(self.shared.engine.wait(id, Deadline::after(wait)).await?)
     }
 
+    /// Returns a sentence about the jobs of earlier sessions for which an older process of this server works; `None` if there are none. A
+    /// new process may need a file or a port that the older one has.
+    #[must_use]
+    pub fn earlier_jobs(&self, server: &str) -> Option<String> {
+        let jobs = self.shared.engine.passed_on_to_others(server);
+        let first = jobs.first()?.record.job_id;
+        let which = match jobs.len() {
+            1 => format!("job {first} of an earlier session has"),
+            count => format!("job {first} and {} more of earlier sessions have", count - 1),
+        };
+        Some(format!(
+            "{which} an older process of `{server}`, which may use a file or a port that a new one needs: wait for \
+             the end of the job, or run `unhang job cancel {first}`"
+        ))
+    }
+
     /// Waits until all calls have ended, those that begin meanwhile included.
     pub(crate) async fn until_all_have_ended(&self) {
         loop {

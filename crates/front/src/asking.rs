@@ -34,7 +34,10 @@ use unhang_tools::{
     job_report::{JobReport, ReportReader},
     service::{Caller, JobService, JobServiceError},
 };
-use unhang_upstream::{client::Failure, kept_request::SentRequest};
+use unhang_upstream::{
+    client::{Error, Failure},
+    kept_request::SentRequest,
+};
 
 /// The time for which the id of a task, or of a job that a window orders, waits for the server to get the call.
 const SENT_LIMIT: Duration = Duration::from_secs(1);
@@ -197,7 +200,23 @@ pub(super) async fn ask(
         return sent_task(&calls, about, (promoted, running_call), &who, &mut cancellation).await;
     }
     let running_call = RunningCall { way: source.ask(Arc::clone(&params)), params, source };
-    answered(key, running_call, progress_sinks, cancellation, promote.zip(about)).await
+    let calls = promote.as_ref().map(|promote| promote.calls.clone());
+    let server = about.as_ref().map(|about| about.server.clone());
+    let mut ended = answered(key, running_call, progress_sinks, cancellation, promote.zip(about)).await;
+    if let (CallTaskEnd::Server(answer), Some(calls), Some(server)) = (&mut ended, calls, server) {
+        name_earlier_jobs(answer, &calls, server.name());
+    }
+    ended
+}
+
+/// Adds the jobs of earlier sessions to the error of a server that did not start: an older process may be in its way.
+fn name_earlier_jobs(answer: &mut ServerAnswer, calls: &PromotedCalls, server: &str) {
+    if let Err(Error::Failure(failure)) = &mut answer.outcome
+        && matches!(failure.kind, FaultKind::StartFailed | FaultKind::BreakerOpen)
+        && let Some(jobs) = calls.earlier_jobs(server)
+    {
+        failure.happened = format!("{}; {jobs}", failure.happened);
+    }
 }
 
 /// Waits for the outcome of a request that was sent. That is a job if `promote` is given and the job is made before the answer comes.

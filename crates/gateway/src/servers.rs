@@ -60,6 +60,7 @@ fn give_public_uris(
 }
 
 /// A server whose tool is called.
+#[derive(Clone)]
 pub struct CalledServer(Arc<Backend>);
 
 impl CalledServer {

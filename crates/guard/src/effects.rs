@@ -40,6 +40,11 @@ pub trait WrapEffects {
     fn job_server_backlog(&self) -> usize;
     /// Returns the job that a call of this client with these params has become before, if there is one.
     fn same_call(&self, client: Option<&str>, params: &[u8]) -> Option<JobId>;
+
+    /// Returns a sentence about jobs of earlier sessions for which an older process of the server works.
+    fn earlier_jobs(&self) -> Option<&str> {
+        None
+    }
 }
 
 /// News for a job about its call.

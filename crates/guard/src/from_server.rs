@@ -416,6 +416,11 @@ impl WrapSession {
         }
     }
 
+    /// Returns whether any process of the server has answered anything.
+    pub(super) fn has_answered(&self) -> bool {
+        self.server.has_answered()
+    }
+
     /// Notes that the program could not be run at all.
     pub fn start_failed(&mut self, now: Duration, error: &str, effects: &mut impl WrapEffects) {
         self.now = now;
@@ -442,7 +447,10 @@ impl WrapSession {
         if !is_needed {
             self.server.set_link(ServerLink::Down);
         } else if !self.server.has_answered() {
-            let happened = format!("{happened} before it answered anything");
+            let mut happened = format!("{happened} before it answered anything");
+            if let Some(jobs) = effects.earlier_jobs() {
+                happened = format!("{happened}; {jobs}");
+            }
             self.give_up_start(StartFault { happened, exit: Some(text) }, effects);
         } else {
             match our_reason {

@@ -226,6 +226,11 @@ impl JobBridge {
         calls.may_join(tool).then(|| calls.find_same(&tool.call(arguments()))).flatten()
     }
 
+    /// Returns a sentence about jobs of earlier sessions for which an older process of the server works. Opens the data folder.
+    pub(super) async fn earlier_jobs(&self) -> Option<String> {
+        self.data_folder.open().await.promoted()?.earlier_jobs(&self.server)
+    }
+
     /// Makes a job of a call.
     pub(super) fn order(&mut self, order: Promote) {
         if let Some(job) = order.joins {

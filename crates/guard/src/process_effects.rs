@@ -34,6 +34,8 @@ pub(super) struct ProcessEffects {
     pub(super) notices: LossyWriter,
     /// The bridge through which slow calls become jobs.
     pub(super) bridge: Option<JobBridge>,
+    /// A sentence about jobs of earlier sessions, as far as it was looked for.
+    pub(super) earlier_jobs: Option<String>,
 }
 
 impl ProcessEffects {
@@ -56,6 +58,7 @@ impl ProcessEffects {
             tail: Tail::new(limits.stderr_tail),
             notices,
             bridge,
+            earlier_jobs: None,
         })
     }
 
@@ -120,6 +123,10 @@ impl WrapEffects for ProcessEffects {
 
     fn job_server_backlog(&self) -> usize {
         self.bridge.as_ref().map_or(0, JobBridge::job_server_backlog)
+    }
+
+    fn earlier_jobs(&self) -> Option<&str> {
+        self.earlier_jobs.as_deref()
     }
 
     fn same_call(&self, client: Option<&str>, params: &[u8]) -> Option<JobId> {

@@ -21,7 +21,7 @@ use std::{
 
 use tokio::{
     sync::mpsc,
-    time::{Instant, sleep_until},
+    time::{Instant, sleep_until, timeout},
 };
 use unhang_proc::{
     deadline::Deadline,
@@ -173,6 +173,9 @@ struct GuardLoop {
     unsent: Vec<UnsentJob>,
     departed: Vec<DepartedServer>,
 }
+
+/// The time that the disk may take to tell of earlier jobs. The client waits for it, but only for a server that did not start.
+const EARLIER_JOBS_LIMIT: Duration = Duration::from_secs(1);
 
 /// Returns a key that tells a server from others of the same name: its command and its folder.
 fn key_of(server: &ServerSpec) -> [u8; 8] {
@@ -424,12 +427,23 @@ impl GuardLoop {
             ServerEvent::NotKept(error) => self.lifeline_refuses(&error.to_string()),
             ServerEvent::Exited(exit) => {
                 self.last_words().await;
+                self.look_for_earlier_jobs().await;
                 self.wrap_session.server_exited(self.now(), &exit, &mut self.effects);
             }
             ServerEvent::Gone(swept) => {
                 self.lose_process();
                 self.wrap_session.server_gone(self.now(), swept, &mut self.effects);
             }
+        }
+    }
+
+    /// Looks for jobs of earlier sessions if the server ended before it answered anything: an older process may be in its way.
+    async fn look_for_earlier_jobs(&mut self) {
+        if !self.wrap_session.has_answered()
+            && let Some(bridge) = &self.effects.bridge
+        {
+            self.effects.earlier_jobs =
+                timeout(EARLIER_JOBS_LIMIT, bridge.earlier_jobs()).await.ok().flatten();
         }
     }
 

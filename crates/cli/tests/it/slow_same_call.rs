@@ -1,4 +1,5 @@
-//! The same call in a later session, behind `unhang wrap` and `unhang serve`: it joins the job whose owner has gone, and the tool runs once.
+//! A later session and the jobs of an earlier one, behind `unhang wrap` and `unhang serve`: the same call joins the job whose owner has gone,
+//! and a server that cannot start beside the old one names the job.
 //!
 //! The server waits for the file `go`, so that no test depends on the speed of the machine.
 
@@ -8,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::{
     callers::{Calls, StdioCaller, text},
-    harness::{PATIENCE, Sandbox, wait_until},
+    harness::{Client, PATIENCE, Sandbox, lab_program, wait_until},
     slow_outlives::until_go,
     slow_restarts::{kill, shown},
 };
@@ -98,5 +99,56 @@ fn f_20_a_call_in_a_later_session_runs_again_unless_it_may_be_joined() {
         }
         go(sandbox);
         wait_until("it ends", PATIENCE, || shown(sandbox, &job)["status"] == "completed");
+    });
+}
+
+/// A server that can run once at a time, as one that needs a port.
+const ALONE: &str =
+    "if mkdir taken; then exec \"$0\" zoo slow-answers; fi; echo the port is in use >&2; exit 1";
+
+/// Starts unhang in front of that server.
+fn alone(sandbox: &Sandbox, is_guarded: bool) -> StdioCaller {
+    let mut command = sandbox.unhang();
+    if is_guarded {
+        command.args(["-v", "wrap", "--name", "srv", "--promote-after", "300ms", "--", "sh", "-c", ALONE]);
+        command.arg(lab_program());
+    } else {
+        let config = format!(
+            "[servers.srv]\ncommand = \"sh\"\nargs = [\"-c\", {ALONE:?}, {:?}]\nlimits.promote-after = \"300ms\"\n",
+            lab_program()
+        );
+        fs::write(sandbox.path().join("unhang.toml"), config).expect("a file");
+        command.args(["-v", "serve"]);
+    }
+    StdioCaller { client: Client::start(command), is_guarded }
+}
+
+#[test]
+fn a_server_that_cannot_start_beside_an_old_one_names_the_job_of_the_old_one() {
+    behind_both(|sandbox, is_guarded| {
+        let mut caller = alone(sandbox, is_guarded);
+        caller.initialize();
+        let job = caller.reads_as_a_job(until_go("one", 10));
+        kill(&mut caller);
+        wait_until("it goes on", PATIENCE, || sandbox.log().contains("whose owner has ended"));
+        let mut later = alone(sandbox, is_guarded);
+        let told = if is_guarded {
+            later.ask(
+                "initialize",
+                json!({ "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": { "name": "c", "version": "1" } }),
+            )
+        } else {
+            later.initialize();
+            let tool = later.named("srv__slow");
+            later.ask("tools/call", json!({ "name": tool, "arguments": {} }))
+        };
+        let told = told.to_string();
+        let job_text = job.as_str().expect("an id");
+        assert!(told.contains(&format!("job {job_text} of an earlier session")), "{told}");
+        assert!(told.contains(&format!("unhang job cancel {job_text}")), "{told}");
+        go(sandbox);
+        wait_until("it ends", PATIENCE, || shown(sandbox, &job)["status"] == "completed");
+        later.client.close_stdin();
+        later.client.exit_code();
     });
 }

@@ -531,6 +531,18 @@ impl Engine {
         same_calls::passed_on_key(&self.inner, record)
     }
 
+    /// Returns the calls of this server, as the configuration calls it, that go on although the process that made them has gone. Calls of
+    /// this process are not among them.
+    #[must_use]
+    pub fn passed_on_to_others(&self, server: &str) -> Vec<JobStatus> {
+        let mut calls = self.inner.memory.calls(|job| {
+            let is_of_server = job.record.call.as_ref().is_some_and(|call| call.server == server);
+            is_of_server && job.is_active && same_calls::is_passed_on(&self.inner, &job.record)
+        });
+        calls.retain(|job| !self.holds_call(job.record.job_id));
+        calls
+    }
+
     /// Has the same call join this job no more, in whichever process, because a client has read the result. Does nothing with a job that
     /// has not ended, or that no later session joins.
     ///

@@ -30,9 +30,16 @@ pub(super) fn recall_ended(inner: &EngineState) -> Result<(), JobError> {
 
 /// Returns the lasting key of a call whose maker has gone.
 pub(super) fn passed_on_key<'a>(inner: &EngineState, record: &'a JobRecord) -> Option<&'a str> {
-    let call = record.call.as_ref()?;
-    let is_left = || !record.status.is_final() && left(call, &inner.starter) != CallHolder::No;
-    call.lasting_key.as_deref().filter(|_| call.is_passed_on || is_left())
+    let key = record.call.as_ref()?.lasting_key.as_deref()?;
+    is_passed_on(inner, record).then_some(key)
+}
+
+/// Returns whether the job is a call whose maker has gone.
+pub(super) fn is_passed_on(inner: &EngineState, record: &JobRecord) -> bool {
+    record.call.as_ref().is_some_and(|call| {
+        let is_left = || !record.status.is_final() && left(call, &inner.starter) != CallHolder::No;
+        call.is_passed_on || is_left()
+    })
 }
 
 /// Takes the lasting key out of the record of a call that has ended.
