@@ -19,7 +19,7 @@ use unhang_upstream::{
     keeping::WhoIsAsked,
     kept_request::{SentRequest, SentSender},
     question::ASIDES,
-    window_job::{WindowCallName, WindowJobOrder, read_became_job},
+    window_job::{WindowCallName, WindowJobOrder, read_became_job, read_no_job},
 };
 
 use super::SameCall;
@@ -90,6 +90,14 @@ pub struct PromotedInWindow {
     pub same: Option<SameCall>,
 }
 
+impl PromotedInWindow {
+    /// Makes the order for the call of this name.
+    fn order(self, call: WindowCallName) -> WindowJobOrder {
+        let Self { tool, elapsed, limit, who, same } = self;
+        WindowJobOrder { call, tool, elapsed, limit, who, same: same.map(|same| same.key) }
+    }
+}
+
 /// Returns a request that fails at once.
 pub(super) fn answer_never_comes(failure: Failure) -> PendingCall {
     let outcome = Err(Error::from(failure));
@@ -115,11 +123,26 @@ impl UpstreamRequest {
         let news = asked.may_wait.then(TaskNews::new);
         Self { servers, asked, news, sent: watch::Sender::new(None) }
     }
+
+    /// Has the next request bring the order that the leading window make a job of it before its server gets it. Returns false if no leading
+    /// window gets the request, or if the order is too long.
+    pub fn bring_order(&mut self, facts: &PromotedInWindow) -> bool {
+        let order = self.asked.window_call.and_then(|call| facts.clone().order(call).header());
+        self.asked.job_order = order.map(Into::into);
+        self.asked.job_order.is_some()
+    }
+
+    /// Returns why the leading window has refused the order that the request has brought, and the request with it; `None` if this is any
+    /// other answer.
+    pub fn refused_by_leader(&self, answered: &ServerAnswer) -> Option<String> {
+        read_no_job(&answered.outcome, self.asked.window_call?)
+    }
 }
 
 impl CallSource for UpstreamRequest {
     fn ask(&mut self, params: Arc<str>) -> PendingCall {
-        let asked = ServerRequest { params, ..self.asked.clone() };
+        let job_order = self.asked.job_order.take();
+        let asked = ServerRequest { params, job_order, ..self.asked.clone() };
         let (progress, seen) = watch::channel(None);
         let (asides, said) = mpsc::channel(ASIDES);
         let progress = asked.wants_progress.then_some(progress);
@@ -137,9 +160,7 @@ impl CallSource for UpstreamRequest {
     }
 
     fn job_of_leader(&self, facts: &PromotedInWindow) -> Option<LeaderJobFuture> {
-        let PromotedInWindow { tool, elapsed, limit, who, same } = facts.clone();
-        let call = self.asked.window_call?;
-        let order = WindowJobOrder { call, tool, elapsed, limit, who, same: same.map(|same| same.key) };
+        let order = facts.clone().order(self.asked.window_call?);
         let (servers, server_index) = (self.servers.clone(), self.asked.server);
         Some(Box::pin(async move { job_of_leader(&servers, server_index, &order).await }))
     }

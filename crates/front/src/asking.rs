@@ -22,8 +22,9 @@ use unhang_wire::Json;
 
 use super::{call_tasks::CallTaskEnd, effects::CallKey, tasks::era_of};
 use unhang_background::{
-    CallOrigin, CallServer, CallSource, LeaderJobFuture, NOT_KEPT_HINT, Promotable, Promoted, PromotedCalls,
-    PromotedInWindow, RunningCall, SameCall, ToolOfCaller, UpstreamRequest, WhoIsAsked, joined, not_kept,
+    CallOrigin, CallServer, CallSource, LeaderJobFuture, NOT_KEPT_HINT, PendingCall, Promotable, Promoted,
+    PromotedCalls, PromotedInWindow, RunningCall, SameCall, ToolOfCaller, UpstreamRequest, WhoIsAsked,
+    joined, not_kept,
 };
 use unhang_core::fault::FaultKind;
 use unhang_gateway::{
@@ -37,6 +38,7 @@ use unhang_tools::{
 use unhang_upstream::{
     client::{Error, Failure},
     kept_request::SentRequest,
+    window_job::ORDER_LIMIT,
 };
 
 /// The time for which the id of a task, or of a job that a window orders, waits for the server to get the call.
@@ -191,13 +193,7 @@ pub(super) async fn ask(
     let params = Arc::clone(&asked.params);
     let mut source = Box::new(UpstreamRequest::new(servers, asked));
     if let (Some(about), Some(promote)) = (&about, promote.take_if(|promote| promote.wants_a_task)) {
-        let (promoted, who, calls) =
-            match task_first(promote, about, source.news().cloned(), &mut cancellation).await {
-                Ok(promoted) => promoted,
-                Err(ended) => return ended,
-            };
-        let running_call = RunningCall { way: source.ask(Arc::clone(&params)), params, source };
-        return sent_task(&calls, about, (promoted, running_call), &who, &mut cancellation).await;
+        return task_first(promote, about, (source, params), cancellation).await;
     }
     let running_call = RunningCall { way: source.ask(Arc::clone(&params)), params, source };
     let calls = promote.as_ref().map(|promote| promote.calls.clone());
@@ -266,7 +262,7 @@ pub(super) async fn answered(
                 match made {
                     Ok(job) => return job_is_of_leader(promote, about, job, running_call.source.news()).await,
                     Err(why) => {
-                        tracing::warn!("a job ends with this window, since the leading window does not keep it: {why}");
+                        ends_with_window(&why);
                         adopting = Some(adopt(promote, about, order, (running_call.source.news().cloned(), None)));
                     }
                 }
@@ -285,34 +281,86 @@ pub(super) async fn answered(
     }
 }
 
-/// Makes a job of a call before any server is asked. Fails with the end of the call if no job comes of it.
+/// Makes a job of a call before the server gets it: in the leading window, or here.
 async fn task_first(
     promote: MayPromote,
     about: &PromotableCall,
-    news: Option<TaskNews>,
-    cancellation: &mut Cancellation,
-) -> Result<(Promoted, WhoIsAsked, PromotedCalls), CallTaskEnd> {
+    (mut source, params): (Box<UpstreamRequest>, Arc<str>),
+    mut cancellation: Cancellation,
+) -> CallTaskEnd {
     let mut promote = Some(promote);
     let order = tokio::select! {
         () = cancellation.cancelled() => None,
         order = ordered(&mut promote) => order,
     };
-    let (Some(order), Some(promote)) = (order, promote) else { return Err(CallTaskEnd::Nothing) };
+    let (Some(order), Some(promote)) = (order, promote) else { return CallTaskEnd::Nothing };
+    let asking = (&mut *source, &params);
+    let way = match asked_of_leader(&promote, about, &order, asking, &mut cancellation).await {
+        Ok(way) => way,
+        Err(ended) => return ended,
+    };
     let (name, who) = (order.name.clone(), order.who.clone());
-    let mut adopting = adopt(&promote, about, order, (news, None));
+    let mut adopting = adopt(&promote, about, order, (source.news().cloned(), None));
     let adopted = tokio::select! {
         biased;
         () = cancellation.cancelled() => None,
         adopted = &mut adopting => Some(adopted),
     };
-    let Some(adopted) = adopted else {
-        promote.calls.forget(adopting);
-        return Err(CallTaskEnd::Nothing);
+    let promoted = match adopted {
+        Some(Ok(promoted)) => promoted,
+        Some(Err(why)) => return refused_task(about, not_kept(&name, &why)),
+        None => {
+            promote.calls.forget(adopting);
+            return CallTaskEnd::Nothing;
+        }
     };
-    match adopted {
-        Ok(promoted) => Ok((promoted, who, promote.calls)),
-        Err(why) => Err(refused_task(about, not_kept(&name, &why))),
+    let way = way.unwrap_or_else(|| source.ask(Arc::clone(&params)));
+    let running_call = RunningCall { way, params, source };
+    sent_task(&promote.calls, about, (promoted, running_call), &who, &mut cancellation).await
+}
+
+/// Sends a call to the leading window, if there is one, with the order to make a job of it first. Returns the way of its answer if the
+/// leader takes no such orders, and `None` if the call was not sent, or the leader has refused the order. Fails with the end of the call
+/// otherwise, which is the job of the leader at best.
+async fn asked_of_leader(
+    promote: &MayPromote,
+    about: &PromotableCall,
+    order: &PromotionOrder,
+    (source, params): (&mut UpstreamRequest, &Arc<str>),
+    cancellation: &mut Cancellation,
+) -> Result<Option<PendingCall>, CallTaskEnd> {
+    if !source.bring_order(&about.promoted_in_window(promote, order)) {
+        return Ok(None);
     }
+    let mut way = source.ask(Arc::clone(params));
+    let answered = tokio::select! {
+        biased;
+        () = cancellation.cancelled() => return Err(CallTaskEnd::Nothing),
+        answered = timeout(ORDER_LIMIT, &mut way.answering) => answered.ok(),
+    };
+    match answered {
+        Some(answered) => {
+            if let Some(job) = source.became_job_of_leader(&answered) {
+                return Err(job_is_of_leader(promote, about, job, source.news()).await);
+            }
+            if let Some(why) = source.refused_by_leader(&answered) {
+                ends_with_window(&why);
+                return Ok(None);
+            }
+            if answered.outcome.is_err() {
+                return Err(CallTaskEnd::Server(Box::new(answered)));
+            }
+            ends_with_window("it has answered the call, and made no job of it");
+            way.answering = Box::pin(ready(answered));
+        }
+        None => ends_with_window("it did not answer in time"),
+    }
+    Ok(Some(way))
+}
+
+/// Says why a job ends with this process.
+fn ends_with_window(why: &str) {
+    tracing::warn!("a job ends with this window, since the leading window does not keep it: {why}");
 }
 
 /// Waits until the server has got a call that is a task already, and its lifeline keeps it, so that the task outlives this process from the

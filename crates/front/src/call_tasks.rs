@@ -34,6 +34,8 @@ pub(super) enum CallTaskEnd {
     Promoted(Box<(Promoted, RunningCall)>),
     /// No job could be made of a call, which goes on without one.
     NotPromoted(Box<(String, RunningCall)>),
+    /// The call of a window is refused with this error, since no job can be made of it before its server gets it.
+    NoJobForWindow(String),
     /// The leading window has made a job of a call.
     OfLeader(Box<JobReport>),
     /// The same call was a job already, and still is.

@@ -374,8 +374,9 @@ impl McpSession {
         call.map(|call| self.client.who_is_asked(&call))
     }
 
-    /// Handles a call of a window that is a job of this process now, with the error that says so. Returns whether the window still waits.
-    pub(super) fn became_job(
+    /// Handles a call of a window that gets this error: it is a job of this process now, or cannot become one. Returns whether the window
+    /// still waits.
+    pub(super) fn refused(
         &mut self,
         now: Duration,
         key: CallKey,

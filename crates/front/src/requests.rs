@@ -371,6 +371,7 @@ impl McpSession {
             fairness_key: self.fairness_key.saying(said.as_deref()),
             session: None,
             window_call: None,
+            job_order: None,
             trace: self.answers.traces().trace_of(&request.id),
         };
         let introduced = request.introduced(method, revision);

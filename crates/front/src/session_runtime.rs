@@ -43,7 +43,7 @@ use unhang_gateway::{
     FairnessKey, JoinPolicy, KnownServers, OfSession, OpenServerQuestion, OpenWindow, ResourceUpdate,
     ServerRequest, Servers, SessionKey, SideMessage,
 };
-use unhang_tools::{Cancellation, ToolCall, Toolbox, service::Caller};
+use unhang_tools::{ToolCall, Toolbox, service::Caller};
 use unhang_upstream::client::ServerList;
 
 /// The most progress reports on their way to the session, which takes them at once.
@@ -250,14 +250,15 @@ impl SessionRuntime {
                     self.call(key, ToolCall { tool, arguments, length, caller, limit, cancellation });
                 }
                 SessionAction::Ask { key, asked, may_be_a_job, joining } => {
-                    let cancellation = self.calls.cancellation(key);
-                    let promote = match may_be_a_job {
-                        true => self.may_promote(key, joining),
-                        false => self.may_promote_for_window(key, &asked),
-                    };
                     let session = self.window.unwrap_or_else(|| self.own_session(asked.client));
                     let asked = ServerRequest { session: Some(session), ..asked };
-                    self.ask(key, asked, cancellation, promote);
+                    match may_be_a_job {
+                        true => {
+                            let promote = self.may_promote(key, joining);
+                            self.ask(key, asked, promote);
+                        }
+                        false => self.ask_for_window(key, asked),
+                    }
                 }
                 SessionAction::Refresh { key, list, wanted } => self.refresh(key, list, wanted),
                 SessionAction::Watch { key, resource, limit } => self.watch(key, resource, limit),
@@ -307,13 +308,8 @@ impl SessionRuntime {
         });
     }
 
-    fn ask(
-        &mut self,
-        key: CallKey,
-        asked: ServerRequest,
-        cancellation: Cancellation,
-        promote: Option<MayPromote>,
-    ) {
+    fn ask(&mut self, key: CallKey, asked: ServerRequest, promote: Option<MayPromote>) {
+        let cancellation = self.calls.cancellation(key);
         let Some(servers) = self.servers.clone() else { return };
         let progress_sinks = ProgressSinks { progress: self.tell.clone(), aside: self.aside.clone() };
         self.calls.spawn(key, ask(key, servers, asked, progress_sinks, cancellation, promote));
@@ -550,6 +546,7 @@ impl SessionRuntime {
                 None => self.promoted(key, *promoted, effects),
             },
             CallTaskEnd::OfLeader(report) => self.is_job_of_leader(key, &report, effects),
+            CallTaskEnd::NoJobForWindow(error) => drop(self.mcp_session.refused(now, key, &error, effects)),
             CallTaskEnd::NotPromoted(stays) => {
                 let (why, running_call) = *stays;
                 let goes_on = match self.window_call.ordered.take() {

@@ -227,6 +227,8 @@ pub struct ServerRequest {
     pub session: Option<OfSession>,
     /// The name by which a leading window is told to make a job of the call; `None` if no job may be made of it.
     pub window_call: Option<WindowCallName>,
+    /// The order to make a job of the call before its server gets it, as a leading window reads it in a header; `None` if there is none.
+    pub job_order: Option<Arc<str>>,
     /// The trace that the request belongs to, if somebody wants to see it.
     pub trace: Option<Trace>,
 }

@@ -20,7 +20,7 @@ use unhang_core::{fault::FaultKind, units::in_words};
 use unhang_upstream::{
     client::{Error, Failure, ServerError},
     http::headers::{CallLimit, LIMIT, WINDOW},
-    window_job::CALL,
+    window_job::{CALL, ORDER},
 };
 
 /// The member of `_meta` that names the owner.
@@ -102,12 +102,13 @@ fn unmark(raw: &RawValue) -> Option<(Box<RawValue>, String, (String, String))> {
 }
 
 /// Returns the headers of a request to a leader. The leader has no other way to tell sessions of windows apart, to know how long a call is
-/// waited for, and to find the call of which it has to make a job.
+/// waited for, and to know of which call it has to make a job, and when.
 pub(super) fn headers(request: &ServerRequest, call_limit: Option<CallLimit>) -> Vec<(String, String)> {
     let session = request.session.map(|session| (WINDOW.to_owned(), session.told()));
     let limit = call_limit.map(|limit| (LIMIT.to_owned(), limit.told()));
     let call = request.window_call.map(|call| (CALL.to_owned(), call.told()));
-    session.into_iter().chain(limit).chain(call).collect()
+    let order = request.job_order.as_ref().map(|order| (ORDER.to_owned(), order.to_string()));
+    session.into_iter().chain(limit).chain(call).chain(order).collect()
 }
 
 /// Returns how long to wait for a leader's answer to a request with this limit. The leader knows more of why there is no answer, and says

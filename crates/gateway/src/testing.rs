@@ -55,6 +55,7 @@ pub fn call(tool: &str, limit: Duration) -> ServerRequest {
         fairness_key: FairnessKey::new("one"),
         session: None,
         window_call: None,
+        job_order: None,
         trace: None,
     }
 }

@@ -4,13 +4,19 @@
 //! window ─ tools/call, with a name in CALL ─► leader ─────────────────────────────────────► server
 //! window ─ MAKE_JOB, for the call of this name ─► leader: the job is on the disk, and the server's lifeline has the plan of a call holder
 //! window ◄─ the answers to both: this job ─ leader, which follows the job from now on
+//!
+//! window ─ tools/call, with the whole order in ORDER ─► leader: the job is on the disk ──────► server
+//! window ◄─ the answer: this job, or why there is none ─ leader, once the server's lifeline has the plan
 //! ```
+//!
+//! A call for which its client has asked for a task (2025-11-25) brings its order, because the task exists before the server gets the call.
 //!
 //! Invariants
 //!
 //! - The window and the leader are the same version, and the order has the same format. Any other order is refused, and nothing is guessed.
 //! - A call has one answer: that of its server, or the job. So a window that hears nothing of its order hears of the job all the same.
 //! - A window that stops waiting closes the connection of its order. The leader makes no job for an order whose connection is closed.
+//! - An order that a call has brought is refused before the server gets the call.
 
 use std::time::Duration;
 
@@ -22,12 +28,19 @@ use unhang_wire::{Json, text_member};
 
 use crate::{
     client::Error,
+    http::headers::{decoded, encoded},
     keeping::{KEEP_LIMIT, WhoIsAsked},
     question::drawn,
 };
 
 /// The header that names a call of a window, for the window that leads.
 pub const CALL: &str = "unhang-call";
+
+/// The header with which a call brings the order to make a job of it before its server gets it.
+pub const ORDER: &str = "unhang-job-order";
+
+/// The longest value of that header. The head of a request has 64 KiB at most.
+const LONGEST_ORDER: usize = 32 << 10;
 
 /// The method of the order to make a job of a call.
 pub const MAKE_JOB: &str = "unhang/makeJob";
@@ -49,6 +62,9 @@ const JOB: &str = "io.github.unhang/job";
 
 /// The member of the data of an error that names the call. The server does not know that name, so it cannot give such an answer.
 const NAMED_CALL: &str = "io.github.unhang/call";
+
+/// The member of the data of an error that says why no job is made of the call, whose server has not got it.
+const NO_JOB: &str = "io.github.unhang/noJob";
 
 /// The name of a window's call, which tells it from every other, even of other processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -134,6 +150,22 @@ impl WindowJobOrder {
         serde_json::to_string(&written).unwrap_or_default()
     }
 
+    /// Writes the order as the value of a header; `None` if it is too long for one.
+    #[must_use]
+    pub fn header(&self) -> Option<String> {
+        Some(encoded(&self.params())).filter(|value| value.len() <= LONGEST_ORDER)
+    }
+
+    /// Reads an order from the value of a header.
+    ///
+    /// # Errors
+    /// Fails as [`Self::read`] does.
+    pub fn read_header(value: &str) -> Result<Self, String> {
+        let text = decoded(value);
+        let params = text.as_ref().and_then(|text| Json::new(text.as_bytes()));
+        Self::read(params.unwrap_or(Json::EMPTY))
+    }
+
     /// Reads the params of an order.
     ///
     /// # Errors
@@ -182,13 +214,32 @@ pub fn became_job(job: JobId, call: WindowCallName) -> String {
     json!({ "code": FaultKind::ServerExited.code(), "message": message, "data": data }).to_string()
 }
 
+/// Writes the error with which a leader answers a call of which it makes no job, though the call has brought the order. `why` is the reason.
+#[must_use]
+pub fn no_job(why: &str, call: WindowCallName) -> String {
+    let message = format!("the window that runs the servers makes no job of the call: {why}");
+    let data = json!({ NO_JOB: why, NAMED_CALL: call.told() });
+    json!({ "code": FaultKind::Overloaded.code(), "message": message, "data": data }).to_string()
+}
+
 /// Returns the job of the leader that the call of this name has become; `None` if this is any other answer.
 #[must_use]
 pub fn read_became_job(outcome: &Result<Box<RawValue>, Error>, call: WindowCallName) -> Option<JobId> {
+    told_of(outcome, call, JOB)?.parse().ok()
+}
+
+/// Returns why the leader makes no job of the call of this name, whose server has not got it; `None` if this is any other answer.
+#[must_use]
+pub fn read_no_job(outcome: &Result<Box<RawValue>, Error>, call: WindowCallName) -> Option<String> {
+    told_of(outcome, call, NO_JOB)
+}
+
+/// Returns a member of the data of a leader's error about the call of this name.
+fn told_of(outcome: &Result<Box<RawValue>, Error>, call: WindowCallName, member: &str) -> Option<String> {
     let Err(Error::Server(error)) = outcome else { return None };
     let data = Json::new(error.data.as_ref()?.get().as_bytes())?;
     text_member(data, NAMED_CALL).filter(|named| *named == call.told())?;
-    text_member(data, JOB)?.parse().ok()
+    text_member(data, member)
 }
 
 #[cfg(test)]
@@ -219,7 +270,22 @@ mod tests {
             let mut written: Value = serde_json::from_str(&order.params()).expect("JSON");
             assert_eq!(read(&written.to_string()), Ok(order.clone()));
             written["_meta"] = json!({ "x": 1 });
-            assert_eq!(read(&written.to_string()), Ok(order));
+            assert_eq!(read(&written.to_string()), Ok(order.clone()));
+            let header = order.header().expect("it is short");
+            assert_eq!(WindowJobOrder::read_header(&header), Ok(order));
+        }
+    }
+
+    #[test]
+    fn an_order_that_a_call_brings_fits_into_a_header_or_stays_out() {
+        let foreign = WindowJobOrder { tool: "srv__größe".to_owned(), ..order() };
+        let header = foreign.header().expect("it is short");
+        assert!(header.is_ascii());
+        assert_eq!(WindowJobOrder::read_header(&header), Ok(foreign));
+        let who = WhoIsAsked::Followers(format!(r#"{{"x":"{}"}}"#, "x".repeat(LONGEST_ORDER)).into());
+        assert_eq!(WindowJobOrder { who, ..order() }.header(), None);
+        for malformed in ["", "no JSON", "=?base64?!?=", "{}"] {
+            assert!(WindowJobOrder::read_header(malformed).is_err(), "{malformed}");
         }
     }
 
@@ -247,21 +313,28 @@ mod tests {
         let job = JobId::random().expect("an id");
         let call = WindowCallName::drawn();
         let error: Value = serde_json::from_str(&became_job(job, call)).expect("JSON");
-        let told = |data: &Value| {
+        let answer = |data: &Value| {
             let data = RawValue::from_string(data.to_string()).ok();
             let (server, method) = ("gateway".to_owned(), "tools/call".to_owned());
             let told = ServerError { server, method, code: -1, message: String::new(), data };
-            read_became_job(&Err(Error::Server(Box::new(told))), call)
+            Err(Error::Server(Box::new(told)))
         };
+        let told = |data: &Value| read_became_job(&answer(data), call);
         assert_eq!(told(&error["data"]), Some(job));
         let made = RawValue::from_string(made_job(job)).expect("JSON");
         assert_eq!(read_made_job(&made), Some(job));
         assert!(error["message"].as_str().is_some_and(|message| message.contains(job.as_str())));
+        let refusal: Value = serde_json::from_str(&no_job("it ends", call)).expect("JSON");
         let foreign = json!({ JOB: job.as_str(), NAMED_CALL: WindowCallName::drawn().told() });
         let nameless = json!({ NAMED_CALL: call.told(), JOB: "no id" });
-        for other in [json!({}), json!({ JOB: job.as_str() }), foreign, nameless, json!(1)] {
+        let refused = refusal["data"].clone();
+        for other in [json!({}), json!({ JOB: job.as_str() }), foreign, nameless, json!(1), refused] {
             assert_eq!(told(&other), None);
         }
+        let refused = |data: &Value| read_no_job(&answer(data), call);
+        assert_eq!(refused(&refusal["data"]).as_deref(), Some("it ends"));
+        assert_eq!(refused(&error["data"]), None);
+        assert_eq!(refused(&json!({ NO_JOB: "it ends" })), None, "no leader knows the call");
         let result = RawValue::from_string(error["data"].to_string()).expect("JSON");
         assert_eq!(read_became_job(&Ok(result), call), None, "a result of a server");
     }

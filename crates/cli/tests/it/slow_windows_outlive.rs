@@ -1,5 +1,6 @@
 //! Jobs of calls of a window that follows another one. They outlive the window that has made the call and the window that leads, by whatever
-//! cause these end: the tool runs once, any process finds the job, and no process is left.
+//! cause these end: the tool runs once, any process finds the job, and no process is left. The same holds for calls for which their client
+//! has asked for a task.
 
 use std::time::Duration;
 
@@ -45,6 +46,26 @@ impl Windows {
         job
     }
 
+    /// The task that the client of the window that follows gets for a call with these params.
+    #[track_caller]
+    fn task_of(&mut self, mut arguments: Value, label: &str) -> Value {
+        arguments["label"] = json!(label);
+        let params = json!({ "name": "srv__slow", "arguments": arguments, "task": {}, "_meta": { "progressToken": label } });
+        let created = self.scene.client.ask("tools/call", params);
+        let task = created["result"]["task"]["taskId"].clone();
+        assert!(task.is_string(), "{created}; {:.5000}", self.scene.client.stderr());
+        task
+    }
+
+    /// A task of the window that follows, whose call waits for `go`.
+    #[track_caller]
+    fn task(&mut self, label: &str) -> Value {
+        let task = self.task_of(until_go(label, SIZE), label);
+        assert_eq!(self.scene.asked(&["\"tools/call\"", &format!("\"label\":\"{label}\"")]), 1);
+        assert_eq!(self.scene.named(HOLDER), [0; 0], "nothing of it runs while the leader lives");
+        task
+    }
+
     /// Ends the leader in one way, and waits for its end.
     #[track_caller]
     fn end_leader(&mut self, code: i32, end: fn(&mut Client)) {
@@ -88,16 +109,21 @@ impl Windows {
     }
 }
 
-/// Ends the window that follows in one way, and demands the whole answer.
+/// The ways in which a call of the window that follows becomes a job.
+const WAYS: [fn(&mut Windows, &str) -> Value; 2] = [Windows::job, Windows::task];
+
+/// Ends the window that follows in one way, and demands the whole answers.
 #[track_caller]
 fn outlives_follower(code: i32, end: fn(&mut Client)) {
-    let mut windows = Windows::new();
-    let job = windows.job("one");
-    windows.end_follower(code, end);
-    windows.completes(&job, "one");
-    let Windows { leader, scene } = windows;
-    Windows::seen_by(leader, &job);
-    scene.sandbox.assert_nothing_left();
+    for begin in WAYS {
+        let mut windows = Windows::new();
+        let job = begin(&mut windows, "one");
+        windows.end_follower(code, end);
+        windows.completes(&job, "one");
+        let Windows { leader, scene } = windows;
+        Windows::seen_by(leader, &job);
+        scene.sandbox.assert_nothing_left();
+    }
 }
 
 #[test]
@@ -115,17 +141,19 @@ fn a_job_of_a_window_outlives_the_client_that_closes_its_stdin() {
     outlives_follower(0, Client::close_stdin);
 }
 
-/// Ends the leader in one way, and demands that the window that followed it sees the whole answer.
+/// Ends the leader in one way, and demands that the window that followed it sees the whole answers.
 #[track_caller]
 fn outlives_leader(code: i32, end: fn(&mut Client)) {
-    let mut windows = Windows::new();
-    let job = windows.job("one");
-    windows.end_leader(code, end);
-    windows.scene.holder();
-    windows.completes(&job, "one");
-    let Windows { scene: Scene { client: follower, sandbox, .. }, .. } = windows;
-    Windows::seen_by(follower.client, &job);
-    sandbox.assert_nothing_left();
+    for begin in WAYS {
+        let mut windows = Windows::new();
+        let job = begin(&mut windows, "one");
+        windows.end_leader(code, end);
+        windows.scene.holder();
+        windows.completes(&job, "one");
+        let Windows { scene: Scene { client: follower, sandbox, .. }, .. } = windows;
+        Windows::seen_by(follower.client, &job);
+        sandbox.assert_nothing_left();
+    }
 }
 
 #[test]
@@ -148,7 +176,7 @@ fn a_job_of_a_window_outlives_the_client_that_closes_the_stdin_of_the_leader() {
 fn a_job_of_a_window_outlives_both_windows() {
     for leader_is_first in [true, false] {
         let mut windows = Windows::new();
-        let jobs = ["one", "two"].map(|label| (windows.job(label), label));
+        let jobs = [(windows.job("one"), "one"), (windows.task("two"), "two")];
         let kill: fn(&mut Client) = |window| window.signal(Signal::KILL);
         let mut ends = [Windows::end_leader, Windows::end_follower];
         if !leader_is_first {
@@ -197,6 +225,82 @@ fn a_job_whose_window_has_gone_is_cancelled_at_its_server() {
         }
         scene.sandbox.assert_nothing_left();
     }
+}
+
+/// The client of the window has the task as one of its own, though the leader has made it.
+#[test]
+fn a_task_of_a_window_is_followed_and_cancelled_by_its_client() {
+    let mut windows = Windows::new();
+    let [one, two] = ["one", "two"].map(|label| windows.task(label));
+    let client = &mut windows.scene.client;
+    let about = |task: &Value| json!({ "taskId": task });
+    assert_eq!(client.ask("tasks/get", about(&one))["result"]["status"], "working");
+    let listed = client.ask("tasks/list", json!({}));
+    let listed: Vec<Value> = listed["result"]["tasks"].as_array().expect("tasks").clone();
+    for task in [&one, &two] {
+        assert!(listed.iter().any(|listed| listed["taskId"] == *task), "{listed:?}");
+    }
+    let waits = client.request("tasks/result", about(&one));
+    assert_eq!(client.ask("tasks/cancel", about(&two))["result"]["status"], "cancelled");
+    wait_until("the server hears of it", PATIENCE, || windows.scene.asked(&["notifications/cancelled"]) == 1);
+    windows.scene.go();
+    let client = &mut windows.scene.client;
+    let result = client.outcome(waits);
+    assert_eq!(result["result"]["content"], json!([{ "type": "text", "text": text(SIZE) }]), "{result:.500}");
+    assert_eq!(client.ask("tasks/get", about(&one))["result"]["status"], "completed");
+    for label in ["one", "two"] {
+        windows.ran_once(label);
+    }
+    // An answer that comes at once is one of the task, too.
+    let fast = windows.task_of(json!({ "seconds": 0 }), "fast");
+    let client = &mut windows.scene.client;
+    let result = client.ask("tasks/result", about(&fast));
+    assert!(result["result"]["content"].is_array(), "{result}");
+    assert_ne!(result["result"]["isError"], true, "{result}");
+    let Windows { mut leader, scene: Scene { client: mut follower, sandbox, .. } } = windows;
+    follower.finish();
+    leader.finish();
+    sandbox.assert_nothing_left();
+}
+
+/// The server asks its client while both windows live, and the client answers beside its `tasks/result`.
+#[test]
+fn a_question_about_a_task_of_a_window_reaches_its_client() {
+    let mut windows = Windows::new();
+    let mut arguments = until_go("asks", 64);
+    (arguments["ask"], arguments["question"]) = (json!(true), json!("elicitation/create"));
+    let task = windows.task_of(arguments, "asks");
+    let client = &mut windows.scene.client;
+    let waits = client.request("tasks/result", json!({ "taskId": task }));
+    windows.scene.go();
+    let client = &mut windows.scene.client;
+    let question = client.find("a question", |message| message["method"] == "elicitation/create");
+    client.respond(&question["id"], &json!({ "action": "accept", "content": { "name": "Ada" } }));
+    let result = client.outcome(waits);
+    assert!(result["result"]["content"].to_string().contains("Ada"), "{result}");
+    let Windows { mut leader, scene: Scene { client: mut follower, sandbox, .. } } = windows;
+    follower.finish();
+    leader.finish();
+    sandbox.assert_nothing_left();
+}
+
+/// The lifeline does not confirm that it keeps the server, so there is no task, and the client is told.
+#[test]
+fn a_task_of_a_window_that_nothing_keeps_is_refused() {
+    let mut windows = Windows::new();
+    signal(windows.scene.lifeline, Signal::STOP);
+    let params = json!({ "name": "srv__slow", "arguments": until_go("one", SIZE), "task": {} });
+    let refused = windows.scene.client.ask("tools/call", params);
+    signal(windows.scene.lifeline, Signal::CONT);
+    assert_eq!(refused["error"]["code"], -31005, "{refused}");
+    let message = refused["error"]["message"].as_str().expect("a sentence");
+    assert!(message.contains("cannot continue as a task"), "{message}");
+    wait_until("the server hears of it", PATIENCE, || windows.scene.asked(&["notifications/cancelled"]) == 1);
+    wait_until("nothing is left of it", PATIENCE, || windows.scene.unhang_job(&["list"]) == json!([]));
+    let Windows { mut leader, scene: Scene { client: mut follower, sandbox, .. } } = windows;
+    follower.finish();
+    leader.finish();
+    sandbox.assert_nothing_left();
 }
 
 /// The lifeline does not confirm that it keeps the server, so the leader makes no job.

@@ -46,7 +46,7 @@ use unhang_upstream::http::{
     headers::{CallLimit, LIMIT, REVISION, SESSION, WINDOW},
     param_headers::ReceivedParamHeaders,
 };
-use unhang_upstream::window_job::{CALL, WindowCallName};
+use unhang_upstream::window_job::{CALL, ORDER, WindowCallName, WindowJobOrder};
 
 /// The name of unhang as a whole in errors.
 const NAME: &str = "unhang";
@@ -174,9 +174,9 @@ pub(super) async fn brought(http_state: &Arc<HttpState>, post: Post, asked: Post
     match asked {
         PostKind::Alone { is_introduced, state } => {
             let statuses = if is_introduced { Statuses::Alone } else { Statuses::Nobody };
-            let call = post.window.and_then(|window| window.call);
+            let call = post.window.as_ref().and_then(|window| window.call);
             let holder = state.and_then(|state| http_state.holder(&state, &post.caller, call));
-            match holder.map_or_else(|| http_state.alone(&post.caller, peer, post.window), Ok) {
+            match holder.map_or_else(|| http_state.alone(&post.caller, peer, post.window.clone()), Ok) {
                 Ok(session) => post.to(http_state, session, statuses).await,
                 Err(full) => too_many(peer, full, "requests"),
             }
@@ -292,7 +292,8 @@ fn window(headers: &HeaderMap) -> Option<OfWindow> {
     let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
     let limit = text(LIMIT).and_then(CallLimit::read);
     let call = text(CALL).and_then(WindowCallName::read);
-    Some(OfWindow { session: OfSession::read(text(WINDOW)?)?, limit, call })
+    let order = text(ORDER).map(WindowJobOrder::read_header);
+    Some(OfWindow { session: OfSession::read(text(WINDOW)?)?, limit, call, order })
 }
 
 /// A post on its way to the session that answers it.

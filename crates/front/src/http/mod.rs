@@ -463,7 +463,7 @@ impl HttpState {
                 owner: caller.clone(),
                 mailbox: mailbox.clone(),
                 way: HttpRoute::Streamable,
-                window_call: window.and_then(|window| window.call),
+                window_call: window.as_ref().and_then(|window| window.call),
             };
             alone.insert(secret.clone(), owned);
         }
@@ -474,10 +474,11 @@ impl HttpState {
             key: SessionKey::of(&StatelessClient::new(caller, peer)),
             has_token: *caller != TokenOwner::Anybody,
         };
+        let process = window.as_ref().and_then(|_| process_of(peer));
         let work = work.alone().asks_as(stateless_caller).of_window(window);
         drop(context);
         let session = HttpSession::new(String::new(), work, &self.limits, commands, ReplyMode::Alone);
-        let session = session.of_process(window.and_then(|_| process_of(peer)));
+        let session = session.of_process(process);
         let http_state = Arc::clone(self);
         tokio::spawn(async move {
             session.run(http_state.ending.clone()).await;

@@ -544,7 +544,7 @@ async fn an_order_that_overtakes_its_call_waits_for_it() {
     yield_now().await;
     assert!(!found.is_finished(), "the call comes");
     let session = OfSession { key: SessionKey::drawn(), is_asked_beside: false, is_one_client: false };
-    let window = OfWindow { session, limit: None, call: Some(call) };
+    let window = OfWindow { session, limit: None, call: Some(call), order: None };
     let peer = PeerAddress::Network(([127, 0, 0, 1], 1).into());
     let _holder = web
         .http_state

@@ -67,7 +67,7 @@ pub(crate) fn of_request(method: &str, params: Json<'_>) -> Option<(String, Stri
 }
 
 /// Encodes a text if a header cannot hold it as it is.
-pub(super) fn encoded(text: &str) -> String {
+pub(crate) fn encoded(text: &str) -> String {
     let is_plain = text.bytes().all(|byte| matches!(byte, 0x20..=0x7e));
     let is_padded = text.starts_with(' ') || text.ends_with(' ');
     let looks_encoded = text.starts_with("=?base64?") && text.ends_with("?=");
