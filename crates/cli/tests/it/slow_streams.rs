@@ -1,7 +1,7 @@
 //! Calls over HTTP that became jobs and whose answers come on streams: the next unhang resumes the stream where the server allows it. The
 //! server is asked once (issue 24).
 
-use std::{fs, os::unix::fs::PermissionsExt};
+use std::{fs, os::unix::fs::PermissionsExt, time::Duration};
 
 use serde_json::{Value, json};
 
@@ -9,7 +9,7 @@ use crate::{
     callers::{Calls, Session, handed_over},
     gateway::{finish, window},
     gateway_http,
-    harness::{PATIENCE, Remote, Sandbox, Web, run_to_end, wait_until},
+    harness::{Client, PATIENCE, Remote, Sandbox, Web, run_to_end, wait_until},
     slow_restarts::{kill, shown, terminate},
 };
 
@@ -63,8 +63,9 @@ fn calls(remote: &Remote) -> usize {
     remote.count(|seen| seen["did"] == "asked" && seen["rpc"] == "tools/call")
 }
 
+/// How often the server has heard that nobody waits for a request of this session. A window that ends may withdraw lists of its own session.
 fn cancelled(remote: &Remote) -> usize {
-    remote.count(|seen| seen["rpc"] == "notifications/cancelled")
+    remote.count(|seen| seen["rpc"] == "notifications/cancelled" && is_of_session(seen))
 }
 
 /// Whether this request is of the session in which the call was made.
@@ -168,6 +169,59 @@ fn a_stream_is_resumed_after_an_end_in_order() {
     answered_once(&mut client, &job, &remote, 10);
     drop(remote);
     finish(client, &sandbox);
+}
+
+/// The replies that the server has got to its questions.
+fn replies(remote: &Remote) -> usize {
+    remote.count(|seen| seen["verb"] == "POST" && seen["rpc"] == "" && seen["id"].is_string())
+}
+
+/// A question of a task is open when the gateway ends. The next one hears it again from the server, and its client answers.
+#[test]
+fn a_question_that_is_open_when_a_gateway_ends_is_answered_through_the_next_one() {
+    let ends: [fn(&mut Client); 3] = [kill, terminate, |client| {
+        client.close_stdin();
+        assert_eq!(client.exit_code_within(Duration::from_secs(10)), 0, "{}", client.stderr());
+    }];
+    for end in ends {
+        let sandbox = Sandbox::with_jobs();
+        let remote = Remote::start(&sandbox, &["http-replays", "--asks", "5"]);
+        configure(&sandbox, &remote, "");
+        let mut client = window(&sandbox, &[]);
+        let params = json!({ "name": "far__wait", "arguments": { "seconds": 1, "bytes": 10 }, "task": {} });
+        let task = client.ask("tools/call", params)["result"]["task"]["taskId"].clone();
+        let about = json!({ "taskId": task });
+        let mut told = Value::Null;
+        wait_until("the question", PATIENCE, || {
+            told = client.ask("tasks/get", about.clone())["result"].clone();
+            told["status"] == "input_required"
+        });
+        // The point before the question is on the disk.
+        until_noted(&sandbox, &task);
+        end(&mut client);
+        assert_eq!((replies(&remote), cancelled(&remote), remote.count(is_deletion)), (0, 0, 0), "{end:?}");
+        let mut client = window(&sandbox, &[]);
+        let waits = client.request("tasks/result", about.clone());
+        // An answer under the name that the question had at the last gateway counts for nothing.
+        let mut answered = Vec::new();
+        let result = loop {
+            let next = client.find("a question or the result", |message| {
+                let is_question = message["method"] == "elicitation/create";
+                message["id"] == waits || (is_question && !answered.contains(&message["id"]))
+            });
+            if next["id"] == waits {
+                break next;
+            }
+            client.respond(&next["id"], &json!({ "action": "accept", "content": { "name": "Ada" } }));
+            answered.push(next["id"].clone());
+        };
+        let text = result["result"]["content"][0]["text"].as_str().unwrap_or_else(|| panic!("{result}"));
+        assert!(text.starts_with("waited xxxxxxxxxxheard") && text.contains("Ada"), "{text}");
+        assert_eq!((calls(&remote), cancelled(&remote), replies(&remote)), (1, 0, 1));
+        remote.wait_for("the session is deleted", is_deletion);
+        drop(remote);
+        finish(client, &sandbox);
+    }
 }
 
 #[test]

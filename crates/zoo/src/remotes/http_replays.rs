@@ -14,14 +14,14 @@ use unhang_demo_servers::{
     pipe,
 };
 
-use crate::web::sessions::{WAIT, serve_with, session};
+use crate::web::sessions::{WAIT, question, serve_with, session};
 use crate::web::wire::Wire;
 use crate::web::{Then, WebRequest};
 
 pub(crate) const PROGRAM: ProgramDescription = ProgramDescription {
     name: "http-replays",
     incident: "Servers with an event store go on with a call when its client has gone, and count on a client that comes back with `Last-Event-ID` (protocol.md 1.2).",
-    usage: "[--ids no] [--refuses STATUS] [--busy TIMES]",
+    usage: "[--ids no] [--refuses STATUS] [--busy TIMES] [--asks EVENT]",
     promises: &[7],
     run,
 };
@@ -42,11 +42,15 @@ struct Work {
     last: u32,
     /// The length of the answer.
     bytes: usize,
+    /// The number of the question among the events, if it asks its client something.
+    asks: Option<u32>,
+    /// What the client has replied to that.
+    replied: Option<Value>,
     is_cancelled: bool,
 }
 
 impl Work {
-    fn of(asked: &WebRequest) -> Self {
+    fn of(asked: &WebRequest, asks: Option<u32>) -> Self {
         let number = |name: &str| asked.message.argument(name).as_f64().unwrap_or_default();
         Self {
             id: asked.message.id().clone(),
@@ -54,11 +58,27 @@ impl Work {
             begun: now(),
             last: (number("seconds") / STEP.as_secs_f64()).max(1.0) as u32,
             bytes: number("bytes") as usize,
+            asks,
+            replied: None,
             is_cancelled: false,
         }
     }
 
+    /// The id of the question.
+    fn question_id(&self) -> String {
+        format!("question of {}", self.id)
+    }
+
+    /// Whether it is time for this event. What follows a question waits for the reply.
+    fn is_due(&self, number: u32) -> bool {
+        let is_open = self.replied.is_none() && self.asks.is_some_and(|asks| number > asks);
+        !is_open && self.begun.elapsed() >= STEP * number
+    }
+
     fn event(&self, number: u32) -> Value {
+        if self.asks == Some(number) {
+            return question(&self.question_id(), "elicitation/create");
+        }
         if number < self.last {
             return match self.token {
                 Value::Null => {
@@ -67,7 +87,8 @@ impl Work {
                 _ => pipe::progress(&self.token, number.into(), self.last.into()),
             };
         }
-        pipe::result(&self.id, pipe::text(&format!("waited {}", "x".repeat(self.bytes))))
+        let replied = self.replied.as_ref().map(|replied| format!("heard {replied}")).unwrap_or_default();
+        pipe::result(&self.id, pipe::text(&format!("waited {}{replied}", "x".repeat(self.bytes))))
     }
 }
 
@@ -85,16 +106,19 @@ fn follow(
     if has_ids && after == 0 {
         wire.piece(format!("id: {}\nretry: 60\ndata: \n\n", id(0)).as_bytes())?;
     }
+    let mut work = work;
     for number in after + 1..=work.last {
-        let mut is_cancelled = false;
         let is_due = wire.wait_until(|| {
-            is_cancelled = lock(works).get(key).is_none_or(|work| work.is_cancelled);
-            is_cancelled || work.begun.elapsed() >= STEP * number
+            match lock(works).get(key) {
+                Some(now) => work = now.clone(),
+                None => work.is_cancelled = true,
+            }
+            work.is_cancelled || work.is_due(number)
         });
         if !is_due {
             return Ok(Then::HangUp);
         }
-        if is_cancelled {
+        if work.is_cancelled {
             break;
         }
         wire.event(has_ids.then(|| id(number)).as_deref(), &work.event(number))?;
@@ -109,6 +133,9 @@ fn run(arguments: &ProgramArguments) -> io::Result<ExitCode> {
     let status = u16::try_from(status).map_err(|_| io::ErrorKind::InvalidInput)?;
     // How often those who come back are told that the stream is in use.
     let busy = Mutex::new(arguments.number_option("busy", 0)?);
+    // Which event of a call is a question.
+    let asks = arguments.number_option("asks", 0)?;
+    let asks = u32::try_from(asks).ok().filter(|asks| *asks > 0);
     let works = Works::default();
     serve_with(PROGRAM.name, move |sessions, asked, wire| {
         if sessions.refuses(asked, wire)? {
@@ -117,13 +144,20 @@ fn run(arguments: &ProgramArguments) -> io::Result<ExitCode> {
         let message = &asked.message;
         if message.is_call() && message.tool() == WAIT {
             let key = (session(asked), message.id().to_string());
-            lock(&works).insert(key.clone(), Work::of(asked));
+            lock(&works).insert(key.clone(), Work::of(asked, asks));
             return follow(&works, &key, 0, has_ids, wire).map(Some);
         }
         if message.method() == "notifications/cancelled" {
             let key = (session(asked), message.params()["requestId"].to_string());
             if let Some(work) = lock(&works).get_mut(&key) {
                 work.is_cancelled = true;
+            }
+            return Ok(None);
+        }
+        if asked.is_post() && message.method().is_empty() {
+            let mut works = lock(&works);
+            if let Some(work) = works.values_mut().find(|work| *message.id() == work.question_id()) {
+                work.replied.get_or_insert_with(|| message.raw().clone());
             }
             return Ok(None);
         }
