@@ -9,9 +9,7 @@ use unhang_core::{clients, revision::Revision, session::RecordedSession};
 use unhang_wire::{self as wire, Id, Json, ResponseOutcome};
 
 use super::from_client::WrapRequest;
-
-/// The longest answer to `roots/list` that is kept for a call holder, in bytes: it is a word of a command line.
-const LONGEST_ROOTS: usize = 64 << 10;
+use unhang_upstream::keeping::LONGEST_ROOTS;
 
 /// The era of the client (protocol.md 1.4). The guard mirrors it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

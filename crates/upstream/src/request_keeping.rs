@@ -70,6 +70,11 @@ impl RequestKeeping {
                 None => self.waiting.drain(..).for_each(|command| command.refuse(KeepError::Over)),
             }
         }
+        if session.take_new_roots()
+            && let (Some(process), Some(server)) = (process.as_deref_mut(), kept_server(session))
+        {
+            self.server.renew(process, server);
+        }
         for request in self.followed.extract_if(.., FollowedRequest::is_settled) {
             self.server.ended(process.as_deref_mut(), &request.first);
         }
@@ -195,10 +200,17 @@ async fn release_when_settled(mut server: Server, followed: Vec<FollowedRequest>
 
 /// Returns what a call holder has to know besides the calls; `None` if the server is not ready.
 fn facts(session: &UpstreamSession, command: &KeepCommand) -> Option<PlanFacts> {
-    let revision = session.session.as_ref()?.revision;
     Some(PlanFacts {
         command: command.order.command.clone(),
         data_folder: command.order.data_folder.clone(),
-        server: KeptServer::new(session.name.clone(), revision, &session.limits),
+        server: kept_server(session)?,
     })
+}
+
+/// Returns the facts about the server; `None` if it is not ready.
+fn kept_server(session: &UpstreamSession) -> Option<KeptServer> {
+    let revision = session.session.as_ref()?.revision;
+    let mut server = KeptServer::new(session.name.clone(), revision, &session.limits);
+    server.roots = session.kept_roots();
+    Some(server)
 }

@@ -9,6 +9,7 @@
 mod audience;
 mod greeting;
 mod in_flight;
+mod known_roots;
 mod outbox;
 mod reply_budget;
 mod upstream_questions;

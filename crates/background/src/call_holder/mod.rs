@@ -194,7 +194,7 @@ async fn follow_all(plan: HolderPlan, hand_over: HandOver, shim: ShimCommand) ->
         let params = params_of(&engine, &status).await;
         let running_call = RunningCall { params, way: source.pending(answer), source: Box::new(source) };
         let is_repeatable = status.record.call.is_some_and(|call| call.is_repeatable);
-        let roots = server.roots.as_ref().map(|roots| roots.to_string().into());
+        let roots = server.roots.of(call.client).map(|roots| roots.to_string().into());
         let _end = promoted_calls.go_on(
             held,
             running_call,

@@ -11,6 +11,7 @@ use crate::{
     harness::{Client, PATIENCE, Sandbox, Web, is_alive, signal, wait_until},
     processes::{children, lifeline},
     slow_outlives::{HOLDER, Scene, kill_group, recorded, until_go},
+    slow_questions::{self, LEGACY, asking},
 };
 
 /// Writes the configuration of a gateway with a recorder in front of the server.
@@ -177,6 +178,36 @@ fn a_job_of_a_server_that_one_session_has_for_itself_outlives_the_gateway() {
     scene.go();
     assert_eq!(scene.ended(&job)["status"], "completed", "{:.3000}", scene.sandbox.log());
     assert_eq!(scene.asked(&["\"tools/call\"", "\"label\":\"own\""]), 1);
+    scene.sandbox.assert_nothing_left();
+}
+
+/// The gateway knows the roots from the answers that it has passed on, also from those that came after the job began.
+#[test]
+fn a_server_that_asks_for_roots_after_its_gateway_has_gone_gets_the_last_ones() {
+    let sandbox = Sandbox::with_jobs();
+    slow_questions::configure(&sandbox, &LEGACY, "tools.ask.promote-after = \"off\"\n");
+    let caller = slow_questions::gateway(&sandbox);
+    let mut scene = Scene::of_caller(sandbox, caller);
+    let give = |client: &mut Client, uri: &str| {
+        let id = client.call("srv__ask", json!({ "method": "roots/list" }));
+        let question = client.find("a question", |message| message["method"] == "roots/list");
+        client.respond(&question["id"], &json!({ "roots": [{ "uri": uri }] }));
+        client.answer(id);
+    };
+    give(&mut scene.client, "file:///old");
+    let jobs = [scene.job(asking("roots/list")), {
+        give(&mut scene.client, "file:///last");
+        scene.job(until_go("other", 64))
+    }];
+    scene.kill();
+    scene.go();
+    for job in &jobs {
+        assert_eq!(scene.ended(job)["status"], "completed", "{:.3000}", scene.sandbox.log());
+    }
+    let result = scene.unhang_job(&["result", jobs[0].as_str().expect("an id")]).to_string();
+    assert!(result.contains("file:///last") && !result.contains("file:///old"), "{result}");
+    // The next gateway clears away what a killed one left.
+    StdioCaller::new(&scene.sandbox, false, &[]).finish();
     scene.sandbox.assert_nothing_left();
 }
 

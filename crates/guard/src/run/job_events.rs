@@ -71,7 +71,7 @@ impl GuardLoop {
     fn kept_server(&self) -> KeptServer {
         let client = &self.wrap_session.client;
         let mut server = KeptServer::new(self.name.clone(), client.revision(), &self.limits);
-        server.roots = client.roots().and_then(|roots| serde_json::from_str(roots).ok());
+        server.roots.all = client.roots().and_then(|roots| serde_json::from_str(roots).ok());
         server
     }
 

@@ -26,7 +26,9 @@ use unhang_proc::{
 };
 use unhang_wire::Id;
 
-pub use self::plan::{HolderPlan, KeptCall, KeptServer, PLAN_FORMAT, PlanError, WhoIsAsked};
+pub use self::plan::{
+    HolderPlan, KeptCall, KeptRoots, KeptServer, LONGEST_ROOTS, PLAN_FORMAT, PlanError, WhoIsAsked,
+};
 use crate::process::ServerProcess;
 
 /// The bytes of the journal beyond which questions no longer hold lines back. The rest is for answers.

@@ -11,6 +11,7 @@
 //! - A plan holds no argument and no result of a call: other users of the machine can see command lines.
 
 use std::{
+    collections::BTreeMap,
     ffi::OsString,
     os::unix::ffi::{OsStrExt, OsStringExt},
     path::PathBuf,
@@ -26,10 +27,13 @@ use unhang_wire::Id;
 use crate::question::{OfSession, SessionKey};
 
 /// The format of a plan. It changes with the meaning of its words.
-pub const PLAN_FORMAT: u32 = 3;
+pub const PLAN_FORMAT: u32 = 4;
 
 /// The longest JSON of one call: the kernel takes no longer word than 128 KiB.
 const LONGEST_WORD: usize = 100 << 10;
+
+/// The longest answers to `roots/list` that a plan has, in bytes.
+pub const LONGEST_ROOTS: usize = 64 << 10;
 
 /// The reason why a plan cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -88,9 +92,29 @@ pub struct KeptServer {
     job_timeout_ms: u64,
     /// The time between the steps of the server's stop, in milliseconds.
     stop_grace_ms: u64,
-    /// The last known answer of the client to `roots/list`.
+    /// The last known answers of its clients to `roots/list`.
+    #[serde(default)]
+    pub roots: KeptRoots,
+}
+
+/// The last known answers of a server's clients to `roots/list`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct KeptRoots {
+    /// The answer of the only client.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub roots: Option<Value>,
+    pub all: Option<Value>,
+    /// The answers of sessions, by their numbers.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub of_sessions: BTreeMap<u64, Value>,
+}
+
+impl KeptRoots {
+    /// Returns the roots for a call of the session with this number, if it has one; `None` if they are not known.
+    #[must_use]
+    pub fn of(&self, session: Option<u64>) -> Option<&Value> {
+        session.and_then(|session| self.of_sessions.get(&session)).or(self.all.as_ref())
+    }
 }
 
 impl KeptServer {
@@ -105,7 +129,7 @@ impl KeptServer {
             call_timeout_ms: millis(limits.call_timeout),
             job_timeout_ms: millis(limits.job_timeout),
             stop_grace_ms: millis(limits.stop_grace),
-            roots: None,
+            roots: KeptRoots::default(),
         }
     }
 
@@ -261,7 +285,13 @@ mod tests {
         let followers = WhoIsAsked::Followers(r#"{"elicitation":{}}"#.into());
         HolderPlan {
             data_folder: OsString::from_vec(b"/data \xff".to_vec()).into(),
-            server: KeptServer { roots: Some(json!({ "roots": [] })), ..server },
+            server: KeptServer {
+                roots: KeptRoots {
+                    all: Some(json!({ "roots": [] })),
+                    of_sessions: [(u64::MAX, json!({ "roots": [1] }))].into(),
+                },
+                ..server
+            },
             calls: vec![
                 KeptCall {
                     job,
@@ -292,7 +322,7 @@ mod tests {
         let words = plan().words();
         let mut both = words.clone().into_iter().chain(["--hand-over=1".into()]).peekable();
         let read = HolderPlan::parse(&mut both).expect("a plan");
-        assert_eq!(read.words(), words);
+        assert_eq!((read.words(), &read.server), (words, &plan().server));
         assert_eq!(both.next(), Some("--hand-over=1".into()), "the words behind it are not taken");
         assert_eq!(read.server.limits().max_message, 7 << 20);
         assert_eq!(read.server.revision(), Some(Revision::V2025November));

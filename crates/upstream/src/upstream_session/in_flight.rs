@@ -5,7 +5,7 @@
 use unhang_wire::{Id, compose};
 
 use super::{LISTEN, Outgoing, RequestOrigin, UpstreamSession};
-use crate::{call_stream::CallStream, handshake::HandshakeRequest, question::OfSession};
+use crate::{call_stream::CallStream, handshake::HandshakeRequest, keeping::KeptRoots, question::OfSession};
 
 impl UpstreamSession {
     /// Returns whether somebody waits for the answer to this request.
@@ -32,6 +32,16 @@ impl UpstreamSession {
     /// Returns the ids of the server's questions that wait for an answer.
     pub(crate) fn open_questions(&self) -> impl Iterator<Item = &Id> {
         self.questions.ids()
+    }
+
+    /// Returns the roots that the clients of the server have told it last.
+    pub(crate) fn kept_roots(&self) -> KeptRoots {
+        self.questions.known_roots.kept()
+    }
+
+    /// Returns whether a client has told the server other roots since the last look.
+    pub(crate) fn take_new_roots(&mut self) -> bool {
+        self.questions.known_roots.take_new()
     }
 
     /// Returns whether a question of the server waits for its answer.

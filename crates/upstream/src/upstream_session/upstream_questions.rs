@@ -26,6 +26,7 @@ use unhang_wire::{Id, Json, compose};
 use super::{
     RequestOrigin,
     audience::{Audience, next_call},
+    known_roots::{KnownRoots, RootsOwner},
     outbox::Outbox,
     reply_budget::{ReplyBudget, ReplyReservation},
 };
@@ -100,6 +101,8 @@ struct QuestionTask {
     task: AbortHandle,
     /// The number of the call beside which the question is put.
     call: Option<i64>,
+    /// The party that is asked for its roots; `None` if the question is another one.
+    roots_owner: Option<RootsOwner>,
 }
 
 /// The questions of one server.
@@ -118,6 +121,8 @@ pub(super) struct UpstreamQuestions {
     /// The newest answered questions of a leading window.
     answered: VecDeque<Id>,
     pub(super) budget: ReplyBudget,
+    /// The roots that clients have told the server.
+    pub(super) known_roots: KnownRoots,
 }
 
 impl UpstreamQuestions {
@@ -131,6 +136,7 @@ impl UpstreamQuestions {
             is_of_leader: false,
             answered: VecDeque::new(),
             budget: ReplyBudget::new(server, limits),
+            known_roots: KnownRoots::default(),
         }
     }
 
@@ -185,8 +191,9 @@ impl UpstreamQuestions {
                 Audience::One { number, .. } => Some(number),
                 _ => None,
             };
+            let roots_owner = RootsOwner::of(method, &audience);
             let asked = self.ask(&id, method, params, &audience);
-            self.open(id, (asked, call), Instant::now(), room);
+            self.open(id, (asked, call, roots_owner), Instant::now(), room);
         }
     }
 
@@ -196,7 +203,13 @@ impl UpstreamQuestions {
     }
 
     /// Waits for the end of a question that was put at `since`.
-    fn open(&mut self, id: Id, (asked, call): (Ending, Option<i64>), since: Instant, room: ReplyReservation) {
+    fn open(
+        &mut self,
+        id: Id,
+        (asked, call, roots_owner): (Ending, Option<i64>, Option<RootsOwner>),
+        since: Instant,
+        room: ReplyReservation,
+    ) {
         let (key, reply_timeout) = (id.clone(), self.reply_timeout);
         let task = self.open.spawn(async move {
             let late = |_| {
@@ -207,7 +220,7 @@ impl UpstreamQuestions {
             let end = timeout(left, asked).await.unwrap_or_else(late);
             AnsweredQuestion { id, end, room }
         });
-        self.tasks.insert(key, QuestionTask { task, call });
+        self.tasks.insert(key, QuestionTask { task, call, roots_owner });
     }
 
     /// Asks the session whose request a question is about, or the listener if no request is in flight.
@@ -285,7 +298,7 @@ impl UpstreamQuestions {
         let Some(AnsweredQuestion { id, end, room }) = answered else {
             return self.tasks.retain(|_, task| !task.task.is_finished());
         };
-        self.tasks.remove(&id);
+        let roots_owner = self.tasks.remove(&id).and_then(|task| task.roots_owner);
         let replied = match end {
             QuestionEnd::Replied(replied) => replied,
             QuestionEnd::Left(mut left) => {
@@ -297,7 +310,7 @@ impl UpstreamQuestions {
                 if let Some((call, asides)) = next {
                     let since = left.since;
                     let asked: Ending = Box::pin(MovableQuestion { call, ..left }.put(asides.clone()));
-                    return self.open(id, (asked, Some(call)), since, room);
+                    return self.open(id, (asked, Some(call), roots_owner), since, room);
                 }
                 Err(question::left_by_caller(&left.method).into())
             }
@@ -305,6 +318,9 @@ impl UpstreamQuestions {
         if self.is_of_leader {
             self.answered.truncate(ANSWERED - 1);
             self.answered.push_front(id.clone());
+        }
+        if let (Some(owner), Ok(roots)) = (roots_owner, &replied) {
+            self.known_roots.note(owner, roots);
         }
         match replied {
             Ok(result) => out.reply(compose::answer(&id, &result), room),
