@@ -352,8 +352,7 @@ impl McpSession {
         }
         let beats = terms.has_heartbeat;
         let heartbeat = beats.then(|| heartbeat(self.now, request, revision, &about, self.jobs)).flatten();
-        let may_be_a_job = terms.may_be_a_job();
-        let token = request.params.and_then(wire::progress_token);
+        let (may_be_a_job, token) = (terms.may_be_a_job(), request.params.and_then(wire::progress_token));
         let said = request.params.filter(|_| revision.is_stateless()).and_then(wire::client_name);
         let asked = ServerRequest {
             server: owner.server,
