@@ -580,7 +580,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn the_last_answers_are_not_waited_for_beyond_the_limit() {
         let (shell, _unread) = ending();
-        let end = tokio::time::timeout(FLUSH_PAUSE * 2, shell.finish()).await;
+        let end = timeout(FLUSH_PAUSE * 2, shell.finish()).await;
         assert!(end.is_ok(), "the client does not read, and is not waited for");
     }
 }
