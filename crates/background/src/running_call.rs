@@ -321,7 +321,7 @@ fn end(answered: ServerAnswer, is_repeatable: bool) -> CallEnd {
         error,
     };
     match answered.outcome {
-        Ok(result) => answer(&result, answered.era),
+        Ok(result) => answer(result, answered.era),
         Err(Error::Server(error)) => match lost(&error) {
             Some(reason) => failed(reason, error.message.clone(), Some(error.to_json())),
             // The server itself has answered, so its error stands without advice.
@@ -449,7 +449,7 @@ impl QuestionRound {
     }
 }
 
-fn answer(result: &RawValue, era: Era) -> CallEnd {
+fn answer(result: Box<RawValue>, era: Era) -> CallEnd {
     let broken = |what: &str| CallEnd::Failed {
         reason: EndReason::ServerError,
         detail: format!("the server answered with {what}; this is a fault of the server"),
@@ -461,7 +461,8 @@ fn answer(result: &RawValue, era: Era) -> CallEnd {
     match (era, result::kind(raw)) {
         (Era::Legacy, _) | (_, result::ResultKind::Complete) => {
             let is_error = raw.member("isError").is_some_and(|is_error| is_error.get() == "true");
-            CallEnd::Answered { result: result.get().to_owned(), is_error }
+            // A result may have many megabytes, so it is not copied.
+            CallEnd::Answered { result: Box::<str>::from(result).into_string(), is_error }
         }
         (_, result::ResultKind::InputRequired) => nobody_answers(),
         (_, other) => broken(&other.out_of_place()),
