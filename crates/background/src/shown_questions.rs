@@ -8,7 +8,6 @@
 use std::{convert::Infallible, time::Duration};
 
 use serde_json::value::RawValue;
-use tokio::time::timeout;
 use unhang_jobs::{engine::Engine, id::JobId, questions::CallQuestion};
 use unhang_wire::{Json, text_member};
 
@@ -22,9 +21,11 @@ pub(super) const LOOK: Duration = Duration::from_millis(250);
 /// Shows the open questions of a call that this process holds, and gives the answers of other processes to its server, as long as the future
 /// is polled.
 pub(super) async fn show(engine: &Engine, inputs: &Inputs, id: JobId) -> Infallible {
-    let (mut changes, mut is_shown, mut has_failed) = (inputs.changes(), false, false);
+    let (mut changes, mut looks) = (inputs.changes(), engine.folder_looks());
+    let (mut is_shown, mut has_failed) = (false, false);
     loop {
         changes.mark_unchanged();
+        looks.begin();
         let open: Vec<CallQuestion> = inputs.open(id).into_iter().map(shown).collect();
         let has_some = !open.is_empty();
         if has_some || is_shown {
@@ -47,7 +48,10 @@ pub(super) async fn show(engine: &Engine, inputs: &Inputs, id: JobId) -> Infalli
         }
         let changed = async { drop(changes.changed().await) };
         match has_some || is_shown {
-            true => drop(timeout(LOOK, changed).await),
+            true => tokio::select! {
+                () = changed => {}
+                () = looks.next() => {}
+            },
             false => changed.await,
         }
     }

@@ -20,9 +20,7 @@
 //! - The server is read as soon as this process holds the jobs. Until then, what it says waits in its pipe and in the journal.
 //! - The call holder ends when no job is left, and the server ends with it. If the call holder fails, the lifeline ends the server.
 
-use std::{
-    ffi::OsString, future::pending, io, path::PathBuf, pin::Pin, process::ExitCode, sync::Arc, time::Duration,
-};
+use std::{ffi::OsString, io, path::PathBuf, pin::Pin, process::ExitCode, sync::Arc, time::Duration};
 
 use serde_json::{Value, json, value::RawValue};
 use tokio::{
@@ -42,7 +40,6 @@ use unhang_jobs::{
 };
 use unhang_proc::{
     deadline::Deadline,
-    give_back_code,
     server::{HandOver, ResumeError, Server},
 };
 
@@ -72,9 +69,6 @@ const OPEN_LIMIT: Duration = Duration::from_secs(60);
 
 /// The pause between two tries to open the data folder.
 const OPEN_PAUSE: Duration = Duration::from_secs(1);
-
-/// The time after which everything that a beginning needs has been done once.
-const SETTLED: Duration = Duration::from_secs(1);
 
 /// The time in which the kernel frees the locks of a guard that has ended.
 const RESUME_LIMIT: Duration = Duration::from_secs(10);
@@ -148,8 +142,9 @@ async fn follow_all(plan: HolderPlan, hand_over: HandOver, shim: ShimCommand) ->
     // The jobs name the lifeline as their keeper, so it stays until this process holds them.
     let lifeline = hand_over.hold_lifeline().map_err(CallHolderError::System)?;
     let (process, stderr) = Server::resume(hand_over)?;
-    let engine =
-        open(EngineOptions { keeps_recorded_limits: true, ..EngineOptions::new(data_folder, shim) }).await?;
+    // The process waits, perhaps for hours.
+    let options = EngineOptions::new(data_folder, shim);
+    let engine = open(EngineOptions { keeps_recorded_limits: true, rests: true, ..options }).await?;
     let (mut resumed, mut unwanted) = (Vec::new(), Vec::new());
     for call in calls {
         match resume(&engine, call.job, &keeper).await {
@@ -201,16 +196,7 @@ async fn follow_all(plan: HolderPlan, hand_over: HandOver, shim: ShimCommand) ->
             FollowedJob { who: call.who, session: None, is_repeatable, roots, is_of_call_holder: true },
         );
     }
-    let rest = async {
-        sleep(SETTLED).await;
-        // From here on the process waits, perhaps for hours, and needs a small part of its code.
-        give_back_code();
-        pending::<()>().await;
-    };
-    tokio::select! {
-        () = promoted_calls.until_all_have_ended() => {}
-        () = rest => {}
-    }
+    promoted_calls.until_all_have_ended().await;
     client.dispose().await;
     engine.close().await.map_err(CallHolderError::Jobs)
 }

@@ -22,7 +22,9 @@ use serde_json::{Value, json};
 
 use crate::{
     callers::{Calls, StdioCaller, handed_over, text},
-    harness::{Client, PATIENCE, Sandbox, is_alive, lab_program, memory, run_to_end, signal, wait_until},
+    harness::{
+        Client, PATIENCE, Sandbox, is_alive, lab_program, memory, run_to_end, signal, timed, wait_until,
+    },
     processes::{children, entry, lifeline},
     slow_tasks::{EXTENSION, Modern},
 };
@@ -325,6 +327,37 @@ fn two_jobs_of_a_server_have_one_call_holder() {
     for (label, job) in &jobs {
         scene.completed(job, label, 5000);
     }
+}
+
+/// How often the threads of a process have gone to sleep so far.
+fn sleeps(pid: i32) -> u64 {
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).expect("a process").flatten();
+    let status = threads.filter_map(|thread| fs::read_to_string(thread.path().join("status")).ok());
+    let counts = status.filter_map(|status| {
+        let line = status.lines().find(|line| line.starts_with("voluntary_ctxt_switches:"))?;
+        line.split_whitespace().nth(1)?.parse::<u64>().ok()
+    });
+    counts.sum()
+}
+
+#[test]
+fn a_call_holder_that_waits_is_not_woken_up_and_hears_a_wish_at_once() {
+    let mut scene = Scene::guarded();
+    let job = scene.job(until_go("one", 64));
+    let holder = scene.kill();
+    let (mut before, mut quiet_looks) = (sleeps(holder), 0);
+    wait_until("two seconds of rest", PATIENCE, || {
+        let now = sleeps(holder);
+        let is_quiet = now == std::mem::replace(&mut before, now);
+        quiet_looks = if is_quiet { quiet_looks + 1 } else { 0 };
+        // Looks are at least 10 ms apart.
+        quiet_looks >= 200
+    });
+    let (_, took) = timed(|| scene.unhang_job(&["cancel", job.as_str().expect("an id")]));
+    // A call holder that only looks now and then would take half a minute.
+    assert!(took < Duration::from_secs(5), "{took:?}");
+    assert_eq!(scene.ended(&job)["status"], "cancelled");
+    scene.sandbox.assert_nothing_left();
 }
 
 #[test]

@@ -23,11 +23,10 @@
 //!   lock of the job's folder, for processes that cannot see it.
 
 use std::{
-    collections::HashMap,
     future::pending,
     io,
     sync::{
-        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
+        Arc,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
@@ -42,21 +41,21 @@ use unhang_proc::{deadline::Deadline, lock::Lock};
 use super::{
     CHANGE_LIMIT, Engine, EngineState, SUBMIT_LIMIT,
     call_end::CallEnd,
-    journal::{Journal, LogWriter},
+    held_calls::LetGoCall,
+    journal::LogWriter,
     keepers::{self, ResumedCall},
     memory::JobStatus,
     same_calls, tickets, writer,
 };
 use crate::{
     error::JobError,
-    folder::{ARGUMENTS, DataFolder, ERROR, FileError, LOCK, RESULT, STDOUT},
+    folder::{ARGUMENTS, ERROR, FileError, LOCK, RESULT},
     id::JobId,
-    judge_call::end_without_holder,
     progress::JobProgress,
     record::{CallRecord, CallTicket, FORMAT, Holder, JobRecord, JobState},
     room::{ROOM_LOOK, is_full},
     settle::{settle, write_ending},
-    store::{self, ShimStarter, Store, StoreError},
+    store::{self, ShimStarter},
     submission::{LOG_LIMIT, PreparedSubmission, STOP_GRACE, discard, millis},
     timestamp::JobTimestamp,
 };
@@ -162,76 +161,6 @@ impl Adoption {
     }
 }
 
-/// A call that its owner let go of without an end.
-#[derive(Clone, Copy, Debug)]
-struct LetGoCall {
-    id: JobId,
-    /// Whether the owner had the answer. Then nobody else can have it.
-    was_answered: bool,
-}
-
-/// The calls that this engine's owners hold.
-#[derive(Debug, Default)]
-pub(super) struct Calls {
-    /// The sender that tells each holder to end its call.
-    held: Mutex<HashMap<JobId, watch::Sender<bool>>>,
-    /// The calls that were let go of without an end.
-    let_go: Mutex<Vec<LetGoCall>>,
-    journal: OnceLock<Option<Journal>>,
-}
-
-impl Calls {
-    fn held(&self) -> MutexGuard<'_, HashMap<JobId, watch::Sender<bool>>> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn let_go(&self) -> MutexGuard<'_, Vec<LetGoCall>> {
-        self.let_go.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Returns whether this process holds the call.
-    pub(super) fn holds(&self, id: JobId) -> bool {
-        self.held().contains_key(&id)
-    }
-
-    /// Tells the holder of a call that it is to end. Returns false if this process does not hold the call.
-    pub(super) fn tell(&self, id: JobId) -> bool {
-        self.held().get(&id).is_some_and(|cancel| {
-            cancel.send_replace(true);
-            true
-        })
-    }
-
-    /// Returns the writer of a call's log; `None` if the system has no thread for the journal.
-    fn pen(&self, data: &DataFolder, id: JobId, logged: u64) -> Option<LogWriter> {
-        let journal = self.journal.get_or_init(Journal::start).as_ref()?;
-        Some(journal.pen(data.job(id).file(STDOUT), LOG_LIMIT.saturating_sub(logged)))
-    }
-}
-
-impl EngineState {
-    /// Settles the calls that nobody holds any more although this process lives, or leaves them to their keepers.
-    pub(super) fn settle_let_go(&self, store: &mut Store) -> Result<(), JobError> {
-        for call in std::mem::take(&mut *self.calls.let_go()) {
-            let id = call.id;
-            if !call.was_answered && keepers::leave(self, id).unwrap_or(false) {
-                continue;
-            }
-            let known = self.memory.status(id).and_then(|status| status.record.call);
-            let ending = end_without_holder(known.as_ref());
-            let settled = write_ending(&self.data, id, &ending)
-                .map_err(StoreError::from)
-                .and_then(|ending| settle(&self.data, store, id, &ending, &self.admission()));
-            if settled.is_err() {
-                // The next round tries it again.
-                self.calls.let_go().push(call);
-            }
-            self.tell_trouble(id, settled.map(drop).map_err(JobError::from))?;
-        }
-        Ok(())
-    }
-}
-
 /// An adopted call whose holder has not got it yet.
 #[derive(Debug)]
 pub(super) struct UnclaimedCall {
@@ -264,6 +193,7 @@ impl UnclaimedCall {
     pub(super) fn with_lock(inner: Arc<EngineState>, id: JobId, lock: Option<Lock>) -> Self {
         let (cancel, cancelled) = watch::channel(false);
         inner.calls.held().insert(id, cancel);
+        inner.calls.changed();
         Self {
             inner,
             id,
@@ -282,6 +212,7 @@ impl Drop for UnclaimedCall {
             let was_answered = self.was_answered.load(Ordering::Relaxed);
             self.inner.calls.let_go().push(LetGoCall { id: self.id, was_answered });
         }
+        self.inner.calls.changed();
     }
 }
 

@@ -2,7 +2,8 @@
 //!
 //! Invariants
 //!
-//! - A change by another process is known here within [`ROUND`], or sooner if the system tells of writes to the database.
+//! - A change by another process is known here within [`ROUND`], or sooner if the system tells of writes to the database. An engine that
+//!   rests knows within [`ROUND`] what concerns the calls that it holds, and everything else within [`REST`].
 //! - A failure of one round is logged and does not end the thread: the next round may find the disk well again.
 
 use std::{
@@ -17,12 +18,16 @@ use rustix::{
     event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll},
     fs::inotify,
 };
-use unhang_proc::{spawn::reap_departed, tree::now};
+use unhang_proc::{give_back_code, spawn::reap_departed, tree::now};
 
-use super::{EngineState, prune_schedule::PruneSchedule};
+use super::{
+    EngineState,
+    call_events::{CallEvents, WatchedFolders},
+    prune_schedule::PruneSchedule,
+};
 use crate::{
     error::JobError,
-    folder::{CANCEL, DataFolder, FileError, RUN, STDOUT},
+    folder::{FileError, RUN, STDOUT},
     id::JobId,
     judge::{JobFinding, judge},
     log::tail,
@@ -33,7 +38,13 @@ use crate::{
 };
 
 /// The longest time between two looks at everything (design 7).
-const ROUND: Duration = Duration::from_millis(250);
+pub(super) const ROUND: Duration = Duration::from_millis(250);
+
+/// The same for an engine that rests: its calls are the only thing that it has to know of at once.
+const REST: Duration = Duration::from_secs(30);
+
+/// The time without an event after which an engine that rests needs no code of what has happened.
+const SETTLED: Duration = Duration::from_secs(1);
 
 /// The shortest time between two looks, however often the database is written. Several servers that all look at every write of each other
 /// have little time for anything else.
@@ -64,13 +75,16 @@ impl MaintenanceThread {
         let failed = |error: std::io::Error| FileError::system("cannot watch", inner.data.path(), error);
         let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC).map_err(|error| failed(error.into()))?);
         let mut rounds = MaintenanceRounds {
-            writes: watch_writes(&inner.data),
+            writes: watch_writes(inner),
             replaced: store.replaced(),
             store,
             revision: 0,
             removals: NEVER,
             lengths: HashMap::new(),
             looked_at: None,
+            watched: WatchedFolders::default(),
+            pace: ROUND,
+            round_began_at: now(),
             prune_schedule: PruneSchedule::default(),
             last_error: None,
             inner: inner.clone(),
@@ -100,13 +114,24 @@ impl MaintenanceThread {
     }
 }
 
-/// Returns a descriptor that becomes readable when the database is written; `None` if the system has none. Then only the rounds find
-/// changes.
-fn watch_writes(data: &DataFolder) -> Option<OwnedFd> {
+/// Returns a descriptor that becomes readable when the database is written; `None` if the system has none, or the engine rests. Then only the
+/// rounds find changes.
+fn watch_writes(inner: &EngineState) -> Option<OwnedFd> {
+    if inner.calls.events().is_some() {
+        return None;
+    }
     let flags = inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK;
     let watch = inotify::init(flags).ok()?;
-    inotify::add_watch(&watch, data.path().join("unhang.db-wal"), inotify::WatchFlags::MODIFY).ok()?;
+    inotify::add_watch(&watch, inner.data.path().join("unhang.db-wal"), inotify::WatchFlags::MODIFY).ok()?;
     Some(watch)
+}
+
+/// What woke the thread up.
+struct Wakeup {
+    /// The engine has gone.
+    is_stopped: bool,
+    /// The system has told of something.
+    is_told: bool,
 }
 
 struct MaintenanceRounds {
@@ -121,6 +146,11 @@ struct MaintenanceRounds {
     /// The bytes of stdout at the last look, by job.
     lengths: HashMap<JobId, u64>,
     looked_at: Option<Duration>,
+    watched: WatchedFolders,
+    /// The time between two rounds of an engine that rests.
+    pace: Duration,
+    /// The beginning of the last round.
+    round_began_at: Duration,
     prune_schedule: PruneSchedule,
     last_error: Option<String>,
 }
@@ -143,24 +173,65 @@ impl MaintenanceRounds {
             if self.wait(stop) {
                 return;
             }
-            done = self.round().and_then(|()| self.prune_schedule.round(&self.inner, &mut self.store));
+            done = self.after_wait();
         }
+    }
+
+    /// Does what is to be done after a wait. Between two rounds, an engine that rests looks after the calls that it holds alone.
+    fn after_wait(&mut self) -> Result<(), JobError> {
+        let inner = Arc::clone(&self.inner);
+        if let Some(events) = inner.calls.events() {
+            let (is_complete, have_let_go) = (self.watched.look(&inner, events), inner.calls.have_let_go());
+            self.pace = if is_complete && !have_let_go { REST } else { ROUND };
+            if !have_let_go && !self.until_next_round().is_zero() {
+                return Ok(());
+            }
+        }
+        self.round_began_at = now();
+        self.round().and_then(|()| self.prune_schedule.round(&self.inner, &mut self.store))
+    }
+
+    /// Returns the time until the next round of an engine that rests.
+    fn until_next_round(&self) -> Duration {
+        self.pace.saturating_sub(now().saturating_sub(self.round_began_at))
     }
 
     /// Waits for a reason to look. Returns true if the engine has gone.
     fn wait(&self, stop: &OwnedFd) -> bool {
         pause(BREATH);
+        if self.inner.calls.events().is_none() {
+            return self.poll(stop, ROUND, || {}).is_stopped;
+        }
+        let wakeup = self.poll(stop, self.until_next_round().min(SETTLED), || {});
+        if wakeup.is_stopped || wakeup.is_told || self.until_next_round().is_zero() {
+            return wakeup.is_stopped;
+        }
+        // What woke this process up is over. Until something else does, it needs next to no code.
+        self.poll(stop, self.until_next_round(), give_back_code).is_stopped
+    }
+
+    /// Waits for an event, and returns what woke the thread up. Calls `last` as the last thing before the wait.
+    fn poll(&self, stop: &OwnedFd, limit: Duration, last: impl FnOnce()) -> Wakeup {
+        let events = self.inner.calls.events();
         let mut polled = vec![PollFd::new(stop, PollFlags::IN)];
         polled.extend(self.writes.as_ref().map(|writes| PollFd::new(writes, PollFlags::IN)));
-        let limit = Timespec::try_from(ROUND).ok();
+        let descriptors = events.map(CallEvents::descriptors);
+        let descriptors = descriptors.as_ref().into_iter().flatten();
+        polled.extend(descriptors.map(|event| PollFd::new(event, PollFlags::IN)));
+        let limit = Timespec::try_from(limit).ok();
+        last();
         // An interrupted wait is a short one.
         let _ = poll(&mut polled, limit.as_ref());
-        let is_stopped = !polled[0].revents().is_empty();
+        let is_ready = |one: &PollFd<'_>| !one.revents().is_empty();
+        let wakeup = Wakeup { is_stopped: is_ready(&polled[0]), is_told: polled.iter().any(is_ready) };
         if let Some(writes) = &self.writes {
             let mut events = [0; 4096];
             while matches!(rustix::io::read(writes, &mut events), Ok(1..)) {}
         }
-        is_stopped
+        if let Some(events) = events {
+            events.clear();
+        }
+        wakeup
     }
 
     fn round(&mut self) -> Result<(), JobError> {
@@ -190,7 +261,7 @@ impl MaintenanceRounds {
                 database.display()
             );
             self.replaced = self.store.replaced();
-            self.writes = watch_writes(&self.inner.data);
+            self.writes = watch_writes(&self.inner);
             self.removals = NEVER;
         }
         let memory = &self.inner.memory;
@@ -239,9 +310,7 @@ impl MaintenanceRounds {
             self.observe(job);
             return self.judge(job);
         }
-        if self.inner.data.job(id).has(CANCEL) {
-            self.inner.calls.tell(id);
-        }
+        self.inner.pass_wish_on(id);
         Ok(())
     }
 

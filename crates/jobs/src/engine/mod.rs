@@ -15,10 +15,12 @@
 //! - Dropping an engine stops its threads and none of its jobs.
 
 mod call_end;
+mod call_events;
 mod calls;
 mod cancel;
 mod clock;
 mod disk;
+mod held_calls;
 mod journal;
 mod keepers;
 mod maintenance;
@@ -54,6 +56,7 @@ use unhang_proc::deadline::Deadline;
 
 pub use self::{
     call_end::CallEnd,
+    call_events::FolderLooks,
     calls::{Adoption, HeldCall},
     memory::JobStatus,
     open::{Opened, replace_damaged_database},
@@ -63,7 +66,10 @@ pub use self::{
     retention::RemovedJobs,
     system::{MachineLoad, System},
 };
-use self::{maintenance::MaintenanceThread, open::OpenedFolder, state::EngineState, tickets::this_process};
+use self::{
+    call_events::CallEvents, maintenance::MaintenanceThread, open::OpenedFolder, state::EngineState,
+    tickets::this_process,
+};
 use crate::{
     document::{Document, DocumentEntry, Documents, Field},
     error::JobError,
@@ -241,6 +247,12 @@ impl Engine {
             false => Ok(Vec::new()),
         })
         .await
+    }
+
+    /// Returns what tells that another process may have left a reply in the folder of a call that this process holds.
+    #[must_use]
+    pub fn folder_looks(&self) -> FolderLooks {
+        FolderLooks(self.inner.calls.events().map(CallEvents::looks))
     }
 
     /// Returns the open questions of a call that another process holds.

@@ -18,6 +18,9 @@ pub struct EngineOptions {
     pub keeps_recorded_limits: bool,
     /// Whether a person set the number of jobs that may run. If so, it counts for all processes that have the folder open meanwhile.
     pub max_concurrent_was_said: bool,
+    /// Whether the engine rests between the events of the calls that it holds. For a process that waits for hours and has to stay small: it
+    /// learns of other jobs only now and then, and has no memory for code that it does not use.
+    pub rests: bool,
     /// The time after its end for which a job is kept. Jobs whose own rules say longer stay longer.
     pub retention: Duration,
     /// Whether a person set the retention. If so, it counts for all processes without a set one; see [`Engine::open`](super::Engine::open).
@@ -40,6 +43,7 @@ impl EngineOptions {
             },
             keeps_recorded_limits: false,
             max_concurrent_was_said: false,
+            rests: false,
             retention: Duration::from_secs(7 * 24 * 60 * 60),
             retention_was_said: false,
         }

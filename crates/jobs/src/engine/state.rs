@@ -8,8 +8,8 @@ use std::{
 };
 
 use super::{
-    calls::Calls,
     disk::DiskThreads,
+    held_calls::Calls,
     memory::{JobStatus, Memory},
     options::EngineOptions,
     presence::FolderPresence,
@@ -44,12 +44,12 @@ pub(crate) struct EngineState {
 impl EngineState {
     pub(super) fn new(options: EngineOptions, data: DataFolder, starter: ShimStarter, store: Store) -> Self {
         Self {
-            options,
             memory: Memory::new(),
             presence: FolderPresence::default(),
             starter,
             gauge: MemoryGauge::default(),
-            calls: Calls::default(),
+            calls: Calls::new(options.rests),
+            options,
             store: Mutex::new(store),
             disk: DiskThreads::new(data.path().to_owned()),
             data,

@@ -15,6 +15,7 @@ mod layout;
 mod life;
 mod logs;
 mod replaced;
+mod resting;
 mod submitted;
 mod survivors;
 mod sweeps;

@@ -1,0 +1,134 @@
+//! The calls that this process holds, and those that it let go of without an end.
+
+use std::{
+    collections::HashMap,
+    sync::{Mutex, MutexGuard, OnceLock, PoisonError},
+};
+
+use tokio::sync::watch;
+
+use super::{
+    EngineState,
+    call_events::CallEvents,
+    journal::{Journal, LogWriter},
+    keepers,
+};
+use crate::{
+    error::JobError,
+    folder::{CANCEL, DataFolder, STDOUT},
+    id::JobId,
+    judge_call::end_without_holder,
+    settle::{settle, write_ending},
+    store::{Store, StoreError},
+    submission::LOG_LIMIT,
+};
+
+/// A call that its owner let go of without an end.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LetGoCall {
+    pub(super) id: JobId,
+    /// Whether the owner had the answer. Then nobody else can have it.
+    pub(super) was_answered: bool,
+}
+
+/// The calls that this engine's owners hold.
+#[derive(Debug, Default)]
+pub(super) struct Calls {
+    /// The sender that tells each holder to end its call.
+    held: Mutex<HashMap<JobId, watch::Sender<bool>>>,
+    /// The calls that were let go of without an end.
+    let_go: Mutex<Vec<LetGoCall>>,
+    journal: OnceLock<Option<Journal>>,
+    /// The events of these calls, if the engine rests.
+    events: Option<CallEvents>,
+}
+
+impl Calls {
+    /// Makes the collection without calls, for an engine that rests or not.
+    pub(super) fn new(rests: bool) -> Self {
+        let events = rests.then(CallEvents::new).transpose().unwrap_or_else(|error| {
+            tracing::warn!("unhang looks at the folders of its jobs all the time: {error}");
+            None
+        });
+        Self { events, ..Self::default() }
+    }
+
+    /// Returns the events for which the engine rests; `None` if it does not rest.
+    pub(super) fn events(&self) -> Option<&CallEvents> {
+        self.events.as_ref()
+    }
+
+    /// Returns whether calls wait to be settled that nobody holds any more.
+    pub(super) fn have_let_go(&self) -> bool {
+        !self.let_go().is_empty()
+    }
+
+    /// Returns the calls that this process holds.
+    pub(super) fn ids(&self) -> Vec<JobId> {
+        self.held().keys().copied().collect()
+    }
+
+    /// Wakes a resting maintenance thread after a change of the held calls.
+    pub(super) fn changed(&self) {
+        if let Some(events) = &self.events {
+            events.tell();
+        }
+    }
+
+    pub(super) fn held(&self) -> MutexGuard<'_, HashMap<JobId, watch::Sender<bool>>> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn let_go(&self) -> MutexGuard<'_, Vec<LetGoCall>> {
+        self.let_go.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns whether this process holds the call.
+    pub(super) fn holds(&self, id: JobId) -> bool {
+        self.held().contains_key(&id)
+    }
+
+    /// Tells the holder of a call that it is to end. Returns false if this process does not hold the call.
+    pub(super) fn tell(&self, id: JobId) -> bool {
+        self.held().get(&id).is_some_and(|cancel| {
+            cancel.send_replace(true);
+            true
+        })
+    }
+
+    /// Returns the writer of a call's log; `None` if the system has no thread for the journal.
+    pub(super) fn pen(&self, data: &DataFolder, id: JobId, logged: u64) -> Option<LogWriter> {
+        let journal = self.journal.get_or_init(Journal::start).as_ref()?;
+        Some(journal.pen(data.job(id).file(STDOUT), LOG_LIMIT.saturating_sub(logged)))
+    }
+}
+
+impl EngineState {
+    /// Tells the holder of a call in this process of a wish in the folder of the job.
+    pub(super) fn pass_wish_on(&self, id: JobId) {
+        if self.data.job(id).has(CANCEL) {
+            self.calls.tell(id);
+        }
+    }
+
+    /// Settles the calls that nobody holds any more although this process lives, or leaves them to their keepers.
+    pub(super) fn settle_let_go(&self, store: &mut Store) -> Result<(), JobError> {
+        for call in std::mem::take(&mut *self.calls.let_go()) {
+            let id = call.id;
+            if !call.was_answered && keepers::leave(self, id).unwrap_or(false) {
+                continue;
+            }
+            let known = self.memory.status(id).and_then(|status| status.record.call);
+            let ending = end_without_holder(known.as_ref());
+            let settled = write_ending(&self.data, id, &ending)
+                .map_err(StoreError::from)
+                .and_then(|ending| settle(&self.data, store, id, &ending, &self.admission()));
+            if settled.is_err() {
+                // The next round tries it again.
+                self.calls.let_go().push(call);
+            }
+            self.tell_trouble(id, settled.map(drop).map_err(JobError::from))?;
+        }
+        Ok(())
+    }
+}
