@@ -156,9 +156,11 @@ fn slow_calls_are_measured_beside_those_that_are_answered_in_time() {
     assert!(whole.get("wrap").is_none() && whole.get("jobs").is_none(), "it was confined");
     let report = &whole["slow"];
     assert_eq!(texts(report, "ways", "name"), ["serve", "wrap"]);
-    let bars = ["added_p50_ms", "call_bytes", "round_trip_p50_us"];
+    let bars = ["added_p50_ms", "call_bytes", "holder_bytes", "round_trip_p50_us"];
     assert_eq!(texts(report, "bars", "measure"), [bars, bars].concat());
-    for measure in ["added_p50_ms", "added_p99_ms", "crowd_p99_ms", "call_bytes", "round_trip_p50_us"] {
+    let measures =
+        ["added_p50_ms", "added_p99_ms", "crowd_p99_ms", "call_bytes", "holder_bytes", "round_trip_p50_us"];
+    for measure in measures {
         for way in [0, 1] {
             let measured = &report["ways"][way]["measures"][measure];
             assert!(measured["value"].is_number(), "{measure}: {report}");

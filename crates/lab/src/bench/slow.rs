@@ -7,15 +7,15 @@ use unhang_zoo::load::{SlowFigures, SlowPlan, SlowRound, measure_slow, median};
 use super::{
     data_folder::in_data_folder,
     measures::{
-        BarLimit, Baseline, Measure, MeasuredSubject, compare, judge, microseconds, milliseconds,
-        show_microseconds, show_milliseconds,
+        BarLimit, Baseline, Measure, MeasuredSubject, bytes, compare, judge, microseconds, milliseconds,
+        show_mebibytes, show_microseconds, show_milliseconds,
     },
     report::{MeasuredPart, WayReport, rows},
 };
 use crate::{arguments::BenchArguments, product::MeasuredPrograms};
 
 /// All rows, in the order of the table.
-const MEASURES: [Measure<SlowRound>; 5] = [
+const MEASURES: [Measure<SlowRound>; 6] = [
     Measure {
         key: "added_p50_ms",
         title: "added at the hand-over, p50",
@@ -51,6 +51,15 @@ const MEASURES: [Measure<SlowRound>; 5] = [
         over_rounds: median,
         beside: Baseline::Nothing,
         bar: Some((MeasuredSubject::Value, BarLimit::AtMost(20.0 * 1024.0))),
+    },
+    Measure {
+        key: "holder_bytes",
+        title: "call holder at rest",
+        show: show_mebibytes,
+        of: |round| round.promoted.map(|promoted| bytes(promoted.holder_bytes)),
+        over_rounds: median,
+        beside: Baseline::Nothing,
+        bar: Some((MeasuredSubject::Value, BarLimit::AtMost(3.0 * 1_048_576.0))),
     },
     Measure {
         key: "round_trip_p50_us",
@@ -120,6 +129,7 @@ mod tests {
         added_p99: Duration::from_secs(1),
         many_p99: Duration::from_secs(1),
         call_bytes: 20_480.0,
+        holder_bytes: 3 << 20,
     };
 
     /// The bars that are missed by rounds of which the first one promotes; half of the floor's calls take 200 µs.
@@ -133,7 +143,7 @@ mod tests {
         let missed = |bars: &[MeasuredBar]| -> Vec<_> {
             bars.iter().filter(|bar| !bar.met).map(|bar| bar.measure).collect()
         };
-        let (serve, wrap) = part.bars.split_at(3);
+        let (serve, wrap) = part.bars.split_at(4);
         assert_eq!(missed(serve), missed(wrap), "both are held to them");
         missed(serve)
     }
@@ -145,8 +155,11 @@ mod tests {
         let late = PromotedUse { added_p50: Duration::from_micros(5_001), ..AT };
         assert_eq!(missed(Some(late), at), ["added_p50_ms"]);
         assert_eq!(missed(Some(PromotedUse { call_bytes: 20_481.0, ..AT }), at), ["call_bytes"]);
+        let heavy = PromotedUse { holder_bytes: (3 << 20) + 1, ..AT };
+        assert_eq!(missed(Some(heavy), at), ["holder_bytes"]);
         assert_eq!(missed(Some(AT), [207; 3]), ["round_trip_p50_us"]);
         assert_eq!(missed(Some(AT), [190, 206, 300]), [] as [&str; 0], "the round in the middle counts");
-        assert_eq!(missed(None, at), ["added_p50_ms", "call_bytes"], "what was not measured is missed");
+        let all = ["added_p50_ms", "call_bytes", "holder_bytes"];
+        assert_eq!(missed(None, at), all, "what was not measured is missed");
     }
 }

@@ -230,6 +230,12 @@ impl LoadSession {
         self.added().map(WatchedProcess::processor_time).sum()
     }
 
+    /// Kills the command, and leaves alone what goes on without it.
+    pub(super) fn kill(mut self) {
+        self.ended = true;
+        self.chain.kill();
+    }
+
     /// Closes stdin and waits for the end; returns how long it took.
     pub(super) fn close(mut self) -> io::Result<Duration> {
         let begin = bounded_waits::now();

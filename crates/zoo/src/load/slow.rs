@@ -11,15 +11,15 @@
 //! # Invariants
 //!
 //! - A figure counts only if what it is about went well: every slow call has to become a job, and no fast one may.
-//! - Memory is that of the process that serves the client, and not the servers'.
+//! - Memory is that of the process that serves the client, or of its call holder, and not the servers'.
 
 use std::fs;
 use std::io;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::json;
-use unhang_demo_servers::bounded_waits;
+use unhang_demo_servers::{bounded_waits, processes};
 
 use super::answers::PATIENCE;
 use super::jobs::{self, JobLoadError, JobsFolder};
@@ -38,6 +38,12 @@ const LATER: f64 = 120.0;
 /// What one lasts whose end is waited for. On a busy machine a write to the disk takes a good part of a second, and a call that ended
 /// before that would be no job.
 const SHORT: f64 = 1.2;
+/// The name of a call holder in the table of processes.
+const HOLDER: &str = "mcp-call-holder";
+/// For how long the memory of a process stays the same that rests.
+const AT_REST: Duration = Duration::from_secs(3);
+/// Between two looks at a process.
+const LOOK: Duration = Duration::from_millis(20);
 /// Calls of one server before it is the other's turn.
 const BLOCK: usize = 25;
 
@@ -101,6 +107,8 @@ pub struct PromotedUse {
     pub many_p99: Duration,
     /// Bytes of memory of each of those.
     pub call_bytes: f64,
+    /// Resident bytes of the call holder that goes on with one of them, once it rests.
+    pub holder_bytes: u64,
 }
 
 /// What all rounds found out.
@@ -273,6 +281,7 @@ impl SlowCallScene<'_> {
             added_p99: percentile(&added, 99),
             many_p99: percentile(&many, 99),
             call_bytes,
+            holder_bytes: self.holder_at_rest(way).map_err(during("a call holder at rest"))?,
         })
     }
 
@@ -300,6 +309,38 @@ impl SlowCallScene<'_> {
         Ok((jobs.added, share(difference(after, before), plan.at_once)))
     }
 
+    /// The resident memory of the call holder that goes on when the owner of a job is killed.
+    fn holder_at_rest(&self, way: Promoter) -> io::Result<u64> {
+        let mut session = self.promoting(way, "holder")?;
+        become_jobs(&mut session, way, (LATER, 1), Duration::ZERO)?;
+        session.kill();
+        let data = text(&self.jobs_folder.path(&format!("holder-{}", way.name())))?;
+        let begin = bounded_waits::now();
+        let holder = loop {
+            let found = processes::marked(&data);
+            if let Some(holder) = found.into_iter().find(|process| process.name().as_deref() == Some(HOLDER))
+            {
+                break holder;
+            }
+            goes_on_until(begin + PATIENCE, "there is no call holder")?;
+        };
+        let (mut resident, mut since) = (0, bounded_waits::now());
+        while since.elapsed() < AT_REST {
+            let now = processes::resident_memory(holder.pid())?;
+            if std::mem::replace(&mut resident, now) != now {
+                since = bounded_waits::now();
+            }
+            goes_on_until(begin + PATIENCE, "the call holder does not come to rest")?;
+        }
+        // Its lifeline ends the server with it.
+        let all = processes::marked(&data);
+        holder.kill();
+        for process in all {
+            process.wait(PATIENCE)?;
+        }
+        Ok(resident)
+    }
+
     /// How long half of the calls took at most that are answered in time, in the order of [`KINDS`].
     fn in_time(&self, plan: &SlowPlan) -> io::Result<[Duration; 2]> {
         let server = |(name, after)| {
@@ -325,6 +366,16 @@ impl SlowCallScene<'_> {
         other.close()?;
         Ok(trips)
     }
+}
+
+/// Pauses between two looks at a process. Fails when the run is cut short, or with these words after this moment.
+fn goes_on_until(limit: Instant, what: &str) -> io::Result<()> {
+    jobs::go_on()?;
+    if bounded_waits::now() >= limit {
+        return Err(io::Error::new(io::ErrorKind::TimedOut, what));
+    }
+    bounded_waits::pause(LOOK);
+    Ok(())
 }
 
 fn text(path: &Path) -> io::Result<String> {
