@@ -416,9 +416,9 @@ impl WrapSession {
         }
     }
 
-    /// Returns whether any process of the server has answered anything.
-    pub(super) fn has_answered(&self) -> bool {
-        self.server.has_answered()
+    /// Returns whether the client needs the server, and no process of it has answered anything.
+    pub(super) fn awaits_start(&self) -> bool {
+        self.phase.serves() && !self.server.has_answered()
     }
 
     /// Notes that the program could not be run at all.

@@ -10,7 +10,7 @@
 //! # Invariants
 //!
 //! - Nothing is opened, and no file is touched, before the first call is slow or the client asks about jobs. If calls may join jobs, the
-//!   folder is opened at once, and no call waits for that.
+//!   folder is opened at once, and no call waits for that; so it is when the server does not start. A folder without jobs stays as it is.
 //! - If a call cannot become a job it stays a call, unless its client has asked for a task. The log says why.
 //! - News for a job never waits for the job (`relays`).
 
@@ -26,7 +26,7 @@ use tokio::{
     task::{JoinSet, spawn_blocking},
 };
 use unhang_bridge::{params::CLIENT_CAPABILITIES, tasks::Dialect};
-use unhang_jobs::{error::JobError as EngineError, id::JobId, record::Holder};
+use unhang_jobs::{error::JobError as EngineError, folder::has_database, id::JobId, record::Holder};
 use unhang_wire::{Id, Json, text_member};
 
 use super::{
@@ -50,11 +50,20 @@ use unhang_upstream::keeping::KeptCall;
 /// Opens the data folder of the jobs. It may wait for the disk.
 pub type OpenJobs = Box<dyn FnOnce() -> EngineService + Send>;
 
+/// The data folder of the jobs, which is opened when it is needed.
+pub struct UnopenedJobs {
+    /// The folder.
+    pub folder: PathBuf,
+    /// Opens the folder.
+    pub open: OpenJobs,
+}
+
 /// The most calls that may wait for existing jobs, even after their clients have withdrawn them.
 const MOST_JOINING: usize = 1024;
 
 /// The data folder of the jobs, opened by its first user.
 struct LazyDataFolder {
+    folder: PathBuf,
     opened: OnceCell<EngineService>,
     open: Mutex<Option<OpenJobs>>,
     /// The names of the tools, as the first who knew them has told.
@@ -89,9 +98,16 @@ impl LazyDataFolder {
         self.opened.get_or_init(open).await
     }
 
-    /// Opens the folder and reads which calls of earlier sessions have ended, so that calls of this session join them.
+    /// Opens the folder, if there may be jobs of earlier sessions.
+    async fn earlier(&self) -> Option<PromotedCalls> {
+        let folder = self.folder.clone();
+        let has_jobs = spawn_blocking(move || has_database(&folder)).await.unwrap_or_default();
+        if has_jobs { self.open().await.promoted() } else { None }
+    }
+
+    /// Reads which calls of earlier sessions have ended, so that calls of this session join them.
     async fn recall(&self) {
-        if let Some(calls) = self.open().await.promoted() {
+        if let Some(calls) = self.earlier().await {
             calls.joinable().recall_ended().await;
         }
     }
@@ -180,10 +196,11 @@ pub(super) struct JobBridge {
 
 impl JobBridge {
     /// Makes a bridge for this server, whose command has this key, within these limits. If calls may join jobs, call it in a runtime.
-    pub(super) fn new((server, command): (String, [u8; 8]), limits: Limits, open: OpenJobs) -> JobBridge {
+    pub(super) fn new((server, command): (String, [u8; 8]), limits: Limits, jobs: UnopenedJobs) -> JobBridge {
         let data_folder = Arc::new(LazyDataFolder {
+            folder: jobs.folder,
             opened: OnceCell::new(),
-            open: Mutex::new(Some(open)),
+            open: Mutex::new(Some(jobs.open)),
             names: OnceLock::new(),
         });
         let mut tasks = JoinSet::new();
@@ -226,9 +243,9 @@ impl JobBridge {
         calls.may_join(tool).then(|| calls.find_same(&tool.call(arguments()))).flatten()
     }
 
-    /// Returns a sentence about jobs of earlier sessions for which an older process of the server works. Opens the data folder.
+    /// Returns a sentence about jobs of earlier sessions for which an older process of the server works.
     pub(super) async fn earlier_jobs(&self) -> Option<String> {
-        self.data_folder.open().await.promoted()?.earlier_jobs(&self.server)
+        self.data_folder.earlier().await?.earlier_jobs(&self.server)
     }
 
     /// Makes a job of a call.

@@ -46,6 +46,6 @@ mod properties;
 #[cfg(test)]
 mod tests;
 
-pub use job_bridge::OpenJobs;
+pub use job_bridge::{OpenJobs, UnopenedJobs};
 pub use run::{GuardSpec, run};
 pub use unhang_core::shell::Stop;

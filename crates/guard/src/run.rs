@@ -34,7 +34,7 @@ use unhang_wire::Lines;
 use self::job_events::{DepartedServer, UnsentJob};
 use super::{
     effects::{WrapAction, WrapEffects},
-    job_bridge::{self, Adopted, JobBridge, OpenJobs},
+    job_bridge::{self, Adopted, JobBridge, UnopenedJobs},
     process_effects::ProcessEffects,
     wrap_session::WrapSession,
 };
@@ -68,7 +68,7 @@ pub struct GuardSpec {
     /// The place for copies of the server's stderr and of our own notices, which may be lost.
     pub notices: LossyWriter,
     /// The function that opens the folder of jobs. Without it slow calls do not become jobs.
-    pub jobs: Option<OpenJobs>,
+    pub jobs: Option<UnopenedJobs>,
     /// The command of a call holder, without its plan. Without it, jobs of calls end with this process.
     pub call_holder: Option<HolderCommand>,
 }
@@ -190,7 +190,7 @@ impl GuardLoop {
         let wrap_session = WrapSession::new(spec.name.clone(), limits.clone(), u64::from(std::process::id()));
         let bridge = spec.jobs.filter(|_| limits.promote_after != Promotion::Off);
         let bridge = bridge
-            .map(|open| JobBridge::new((spec.name.clone(), key_of(&spec.server)), limits.clone(), open));
+            .map(|jobs| JobBridge::new((spec.name.clone(), key_of(&spec.server)), limits.clone(), jobs));
         Ok(GuardLoop {
             wrap_session: if bridge.is_some() { wrap_session.with_jobs() } else { wrap_session },
             effects: ProcessEffects::new(spec.client_output, &limits, spec.notices, bridge)?,
@@ -439,7 +439,7 @@ impl GuardLoop {
 
     /// Looks for jobs of earlier sessions if the server ended before it answered anything: an older process may be in its way.
     async fn look_for_earlier_jobs(&mut self) {
-        if !self.wrap_session.has_answered()
+        if self.wrap_session.awaits_start()
             && let Some(bridge) = &self.effects.bridge
         {
             self.effects.earlier_jobs =

@@ -78,6 +78,12 @@ pub(crate) const OWN_WORK_FOLDER: u32 = 2;
 /// The largest of unhang's own files that is read. They have a few kilobytes, but the command may have many arguments.
 const MAX_FILE: u64 = 16 << 20;
 
+/// Returns whether this folder is a data folder in which there was a job before.
+#[must_use]
+pub fn has_database(folder: &Path) -> bool {
+    folder.join(DATABASE).exists()
+}
+
 /// The folder that holds all jobs and the named state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DataFolder(PathBuf);

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use tokio::runtime;
 use unhang::{
     exit,
-    guard::{self, GuardSpec, OpenJobs},
+    guard::{self, GuardSpec, UnopenedJobs},
     jobs::engine::Engine,
     process::{
         file_limit, give_back_code, pipe::take_standard_streams, server::ServerSpec, spawn::Environment,
@@ -110,12 +110,14 @@ fn is_url(word: &str) -> bool {
 }
 
 /// Returns the function that opens the engine for slow calls, or `None` if there is no place for jobs.
-fn jobs() -> Option<OpenJobs> {
+fn jobs() -> Option<UnopenedJobs> {
     let options =
         options(&[]).map_err(|failure| tracing::info!("no call becomes a job: {}", failure.message));
     let options = options.ok()?;
-    Some(Box::new(move || {
+    let folder = options.folder.clone();
+    let open = Box::new(move || {
         let open = move || Engine::open(options.clone()).map(|(engine, _)| engine);
         EngineService::reopening(open(), open, inherited().collect())
-    }))
+    });
+    Some(UnopenedJobs { folder, open })
 }

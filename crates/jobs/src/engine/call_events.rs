@@ -24,9 +24,11 @@ use tokio::{sync::watch, time::sleep};
 use super::{EngineState, maintenance::ROUND};
 use crate::id::JobId;
 
-/// The events in the folder of a job for which the thread wakes up. Some file systems do not tell that a folder was removed (overlayfs), and
+/// The events in the folder of a job for which the thread wakes up: a new, changed or removed file. Some file systems do not tell that a folder was removed (overlayfs), and
 /// then the next round finds the folder that was made in its place.
-const NEW_FILES: inotify::WatchFlags = inotify::WatchFlags::CREATE
+const CHANGES: inotify::WatchFlags = inotify::WatchFlags::CREATE
+    .union(inotify::WatchFlags::CLOSE_WRITE)
+    .union(inotify::WatchFlags::DELETE)
     .union(inotify::WatchFlags::MOVED_TO)
     .union(inotify::WatchFlags::DELETE_SELF)
     .union(inotify::WatchFlags::MOVE_SELF)
@@ -119,7 +121,7 @@ impl WatchedFolders {
         });
         for id in held {
             // A watch of the same folder stays as it is. One of a folder in its place is another one.
-            match inotify::add_watch(&events.folders, inner.data.job(id).path(), NEW_FILES) {
+            match inotify::add_watch(&events.folders, inner.data.job(id).path(), CHANGES) {
                 Ok(watch) => drop(self.0.insert(id, watch)),
                 Err(_) => is_complete = false,
             }
