@@ -21,7 +21,7 @@ use std::{
 };
 
 use data_encoding::HEXLOWER;
-use serde_json::Value;
+use serde_json::{Value, value::RawValue};
 use tokio::time::Instant;
 use unhang_jobs::id::JobId;
 
@@ -125,11 +125,48 @@ fn joined(of_tool: [u8; 8], rest: [u8; 24]) -> [u8; 32] {
 
 /// Returns the arguments in one canonical form: members sorted by name, and no blanks.
 fn canonical(arguments: &str) -> String {
-    match serde_json::from_str::<Value>(arguments) {
-        // The members of a `Value` are sorted by name.
-        Ok(value) => value.to_string(),
-        Err(_) => arguments.to_owned(),
+    let mut text = String::with_capacity(arguments.len());
+    match write_canonical(arguments, DEEPEST, &mut text) {
+        Some(()) => text,
+        None => arguments.to_owned(),
     }
+}
+
+/// The number of levels of arguments that are put in order.
+const DEEPEST: usize = 128;
+
+/// The number of characters of a number up to which a `Value` has all of it.
+const EXACT: usize = 15;
+
+/// Writes a JSON text in its canonical form; `None` if it is malformed or too deep. A `Value` has only the first digits of a long number, so
+/// such a number stays as it is written.
+fn write_canonical(json: &str, levels: usize, text: &mut String) -> Option<()> {
+    let (json, levels) = (json.trim(), levels.checked_sub(1)?);
+    match json.as_bytes().first()? {
+        b'{' => {
+            let members: BTreeMap<String, &RawValue> = serde_json::from_str(json).ok()?;
+            text.push('{');
+            for (name, member) in members {
+                text.push_str(&Value::from(name).to_string());
+                text.push(':');
+                write_canonical(member.get(), levels, text)?;
+                text.push(',');
+            }
+            text.push('}');
+        }
+        b'[' => {
+            let elements: Vec<&RawValue> = serde_json::from_str(json).ok()?;
+            text.push('[');
+            for element in elements {
+                write_canonical(element.get(), levels, text)?;
+                text.push(',');
+            }
+            text.push(']');
+        }
+        b'-' | b'0'..=b'9' if json.len() > EXACT => text.push_str(json),
+        _ => text.push_str(&serde_json::from_str::<Value>(json).ok()?.to_string()),
+    }
+    Some(())
 }
 
 /// The calls that may be joined.
@@ -257,6 +294,24 @@ mod tests {
         assert_ne!(first, call(&Caller::owner(), "cursor", r#"{"a":1,"b":{"d":2,"c":"x"}}"#));
         assert_ne!(first, call(&one, "claude", r#"{"a":1,"b":{"d":2,"c":"x"}}"#));
         assert_ne!(first, call(&one, "cursor", r#"{"a":1,"b":{"d":2,"c":"y"}}"#));
+    }
+
+    #[test]
+    fn calls_whose_numbers_differ_in_their_last_digits_are_others() {
+        let one = Caller::called("one");
+        let of = |arguments: &str| call(&one, "c", arguments);
+        for [first, second] in [
+            ["18446744073709551616", "18446744073709551617"],
+            ["-9223372036854775809", "-9223372036854775810"],
+            ["0.1234567890123456789", "0.1234567890123456788"],
+        ] {
+            let [both, swapped] =
+                [(first, second), (second, first)].map(|(a, b)| format!(r#"{{"a":[{a},null],"b":{b}}}"#));
+            assert_ne!(of(&both), of(&swapped), "{first}");
+            assert_eq!(of(&both), of(&both.replace(',', " , ")), "{first}");
+        }
+        let [deep, deeper] = [100, 100_000].map(|levels| "[".repeat(levels) + &"]".repeat(levels));
+        assert_ne!(of(&deep), of(&deeper));
     }
 
     #[tokio::test]

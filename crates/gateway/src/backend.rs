@@ -406,8 +406,13 @@ impl Backend {
     pub(super) fn instance_key(&self) -> [u8; 8] {
         match &self.own {
             Some(own) => own.key.bytes(),
-            None => digest([self.entry.made_from.as_bytes()]),
+            None => self.config_key(),
         }
+    }
+
+    /// Returns a key that tells the server from itself under another configuration.
+    pub(super) fn config_key(&self) -> [u8; 8] {
+        digest([self.entry.made_from.as_bytes()])
     }
 
     /// Returns whether this entry would make the same server.

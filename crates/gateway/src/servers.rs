@@ -7,14 +7,14 @@ use tokio::{
     task::JoinSet,
 };
 use unhang_bridge::{
-    tasks::{SeenTask, TaskStatus},
+    tasks::{SeenTask, Support, TaskStatus, task_support},
     tools::is_repeatable,
 };
 use unhang_proc::deadline::Deadline;
 use unhang_wire::{Json, text_member};
 
 use super::{
-    ProgressSender, ServerAnswer, ServerRequest, ServerSet, ServerStatus, SideMessage, Watch,
+    ProgressSender, Scope, ServerAnswer, ServerRequest, ServerSet, ServerStatus, SideMessage, Watch,
     backend::Backend,
     dispatch::dispatch,
     eras::EraChoice,
@@ -79,9 +79,18 @@ impl CalledServer {
         self.0.instance_key()
     }
 
-    /// Returns a key that tells the server from itself under another configuration; `None` if this is an instance of one session.
+    /// Returns a key that tells the server from itself under another configuration; `None` if each session has instances of its own.
     pub fn of_all_sessions(&self) -> Option<[u8; 8]> {
-        self.0.own.is_none().then(|| self.instance())
+        (self.0.scope() != Scope::Session).then(|| self.0.config_key())
+    }
+
+    /// Returns whether the server makes a task of its own of every call of this tool. Goes through all tools of the server.
+    pub fn makes_tasks_of(&self, tool: &str) -> bool {
+        self.0.offered().tools.iter().any(|raw| {
+            let Some(raw) = Json::new(raw.get().as_bytes()) else { return false };
+            text_member(raw, "name").is_some_and(|name| name == tool)
+                && task_support(raw) == Support::Required
+        })
     }
 
     /// Returns whether this tool may be called once more without doing anything twice. Goes through all tools of the server.

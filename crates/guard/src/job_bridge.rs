@@ -352,9 +352,10 @@ impl JobBridge {
 
     /// Ends the wait of a call for a job. Unless the job has ended, the client is told to follow it by itself.
     fn still_waits(&mut self, job: JobId, promote: Promote) {
-        let Some(service) = self.data_folder.opened() else { return };
+        let data_folder = Arc::clone(&self.data_folder);
         self.tasks.spawn(async move {
-            let Promote { call, order, params, revision, promotion_reply, .. } = promote;
+            let Promote { call, order, params, revision, promotion_reply, names, .. } = promote;
+            let service = data_folder.service(names).await;
             let tool = Json::new(&params).and_then(|params| text_member(params, "name")).unwrap_or_default();
             match service.status(job, Duration::ZERO).await {
                 // A task may have ended.

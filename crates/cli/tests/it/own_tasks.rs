@@ -94,22 +94,16 @@ fn result(client: &mut Client, task: &Value) -> Value {
 #[test]
 fn a_server_that_asks_about_its_task_by_itself_asks_the_client_of_the_task_at_once() {
     let sandbox = configured();
-    let [mut leader, mut follower] = [(); 2].map(|()| window(&sandbox, &[]));
-    let of_leader = task(&mut leader, "srv__ask");
-    let asked = question(&mut leader);
-    assert_eq!(asked["params"]["_meta"][RELATED], json!({ "taskId": of_leader }), "{asked}");
-    accept(&mut leader, &asked);
-    until_completed(&mut leader, &of_leader);
-    assert_eq!(result(&mut leader, &of_leader), "accepted");
-    // The job of a follower's call is the leader's, so its client is asked when it waits for the task.
-    let of_follower = task(&mut follower, "srv__ask");
-    let waits = follower.request("tasks/result", json!({ "taskId": of_follower }));
-    let asked = question(&mut follower);
-    assert_eq!(asked["params"]["_meta"][RELATED], json!({ "taskId": of_follower }), "{asked}");
-    accept(&mut follower, &asked);
-    let ended = follower.answer_within(waits, PATIENCE);
-    assert_eq!(ended["result"]["content"][0]["text"], "accepted", "{ended}");
-    finish_windows([leader, follower], &sandbox);
+    let mut both = [(); 2].map(|()| window(&sandbox, &[]));
+    for client in &mut both {
+        let task = task(client, "srv__ask");
+        let asked = question(client);
+        assert_eq!(asked["params"]["_meta"][RELATED], json!({ "taskId": task }), "{asked}");
+        accept(client, &asked);
+        until_completed(client, &task);
+        assert_eq!(result(client, &task), "accepted");
+    }
+    finish_windows(both, &sandbox);
 }
 
 #[test]

@@ -39,6 +39,9 @@ pub(crate) struct OfWindow {
 /// The reason why a call stays a call for now.
 const STAYS: &str = "its client is asked something, or the window that runs the servers ends";
 
+/// The server asks about such a task outside of calls, and only the window has the client to whom that goes.
+const OWN_TASK: &str = "its server makes a task of its own of it";
+
 /// The reason why this process makes no job of a window's call.
 const NO_JOBS: &str = "the window that runs the servers makes no jobs";
 
@@ -132,6 +135,10 @@ impl SessionRuntime {
     ) -> Result<MayPromote, String> {
         if self.mcp_session.stays_a_call(key) {
             return Err(STAYS.to_owned());
+        }
+        let server = self.servers.as_ref().and_then(|servers| servers.whose(asked.server));
+        if server.zip(asked.tool.as_deref()).is_some_and(|(server, tool)| server.makes_tasks_of(tool)) {
+            return Err(OWN_TASK.to_owned());
         }
         let promote = self.promotable_for_window(key, asked).ok_or_else(|| NO_JOBS.to_owned())?;
         self.window_call.is_there = true;
