@@ -401,15 +401,6 @@ impl Backend {
         }
     }
 
-    /// Returns a key that tells the server from itself under another configuration, and an instance of one session from other instances.
-    /// Other processes have the same key for the same server, but not for instances.
-    pub(super) fn instance_key(&self) -> [u8; 8] {
-        match &self.own {
-            Some(own) => own.key.bytes(),
-            None => self.config_key(),
-        }
-    }
-
     /// Returns a key that tells the server from itself under another configuration.
     pub(super) fn config_key(&self) -> [u8; 8] {
         digest([self.entry.made_from.as_bytes()])

@@ -76,7 +76,7 @@ impl CalledServer {
 
     /// Returns a key that tells the server from itself under another configuration, and an instance of one session from other instances.
     pub fn instance(&self) -> [u8; 8] {
-        self.0.instance_key()
+        self.0.own.as_ref().map_or_else(|| self.0.config_key(), |own| own.key.bytes())
     }
 
     /// Returns a key that tells the server from itself under another configuration; `None` if each session has instances of its own.
@@ -86,19 +86,18 @@ impl CalledServer {
 
     /// Returns whether the server makes a task of its own of every call of this tool. Goes through all tools of the server.
     pub fn makes_tasks_of(&self, tool: &str) -> bool {
-        self.0.offered().tools.iter().any(|raw| {
-            let Some(raw) = Json::new(raw.get().as_bytes()) else { return false };
-            text_member(raw, "name").is_some_and(|name| name == tool)
-                && task_support(raw) == Support::Required
-        })
+        self.has_tool(tool, |tool| task_support(tool) == Support::Required)
     }
 
     /// Returns whether this tool may be called once more without doing anything twice. Goes through all tools of the server.
     pub fn is_repeatable(&self, tool: &str) -> bool {
-        self.0.offered().tools.iter().any(|raw| {
-            let Some(raw) = Json::new(raw.get().as_bytes()) else { return false };
-            text_member(raw, "name").is_some_and(|name| name == tool) && is_repeatable(raw)
-        })
+        self.has_tool(tool, is_repeatable)
+    }
+
+    fn has_tool(&self, name: &str, fits: impl Fn(Json<'_>) -> bool) -> bool {
+        let offered = self.0.offered();
+        let mut tools = offered.tools.iter().filter_map(|raw| Json::new(raw.get().as_bytes()));
+        tools.any(|tool| text_member(tool, "name").is_some_and(|own| own == name) && fits(tool))
     }
 }
 
