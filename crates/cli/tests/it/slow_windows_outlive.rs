@@ -284,7 +284,7 @@ fn a_question_about_a_task_of_a_window_reaches_its_client() {
     sandbox.assert_nothing_left();
 }
 
-/// The lifeline does not confirm that it keeps the server, so there is no task, and the client is told.
+/// If the lifeline does not confirm that it keeps the server, the leader makes no task, and the client gets an error.
 #[test]
 fn a_task_of_a_window_that_nothing_keeps_is_refused() {
     let mut windows = Windows::new();

@@ -78,7 +78,7 @@ impl CallEvents {
     }
 }
 
-/// What tells that a process may have left something in the folder of a call that this process holds.
+/// Wakes up when another process may have left a file in the folder of a call that this process holds.
 #[derive(Debug)]
 pub struct FolderLooks(pub(super) Option<watch::Receiver<u64>>);
 

@@ -126,7 +126,7 @@ fn watch_writes(inner: &EngineState) -> Option<OwnedFd> {
     Some(watch)
 }
 
-/// What woke the thread up.
+/// The reason why a wait of the thread has ended.
 struct Wakeup {
     /// The engine has gone.
     is_stopped: bool,
@@ -206,7 +206,7 @@ impl MaintenanceRounds {
         if wakeup.is_stopped || wakeup.is_told || self.until_next_round().is_zero() {
             return wakeup.is_stopped;
         }
-        // What woke this process up is over. Until something else does, it needs next to no code.
+        // Nothing has happened for a while. Until the next event, this process needs little of its code.
         self.poll(stop, self.until_next_round(), give_back_code).is_stopped
     }
 

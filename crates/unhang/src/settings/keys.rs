@@ -257,7 +257,7 @@ pub(super) const JOBS: &[SettingKey] = &[
         "join-same-call",
         SettingKind::Flag,
         "Whether a repeated call of a server's tool joins the job of the first call and does not run \
-         twice. Client, session and arguments must be the same. The tool must declare `readOnlyHint` or \
+         twice. Client and arguments must be the same. The tool must declare `readOnlyHint` or \
          `idempotentHint`, or [servers.NAME.tools.TOOL] must allow it. Default: false.",
     ),
 ];
@@ -428,7 +428,7 @@ pub(super) const SERVER_TOOL: &[SettingKey] = &[
     key(
         "join-same-call",
         SettingKind::Flag,
-        "Whether a repeated call of the tool in the same session joins the job of the first call, \
+        "Whether a repeated call of the tool joins the job of the first call, \
          whatever the tool declares. Default: only if [jobs] allows it and the tool declares that it is \
          safe to repeat.",
     ),

@@ -44,7 +44,7 @@ struct Work {
     bytes: usize,
     /// The number of the question among the events, if it asks its client something.
     asks: Option<u32>,
-    /// What the client has replied to that.
+    /// The client's reply to the question.
     replied: Option<Value>,
     is_cancelled: bool,
 }
@@ -69,7 +69,7 @@ impl Work {
         format!("question of {}", self.id)
     }
 
-    /// Whether it is time for this event. What follows a question waits for the reply.
+    /// Returns whether this event is due. Events after a question wait for the reply.
     fn is_due(&self, number: u32) -> bool {
         let is_open = self.replied.is_none() && self.asks.is_some_and(|asks| number > asks);
         !is_open && self.begun.elapsed() >= STEP * number
