@@ -12,6 +12,7 @@ use std::{
 use serde_json::value::RawValue;
 use tokio::sync::{mpsc, watch};
 use unhang_bridge::Era;
+use unhang_core::fault::FaultKind;
 use unhang_gateway::{ServerAnswer, ServerRequest, Servers, SideMessage, TaskNews, is_leader, job_of_leader};
 use unhang_jobs::id::JobId;
 use unhang_upstream::{
@@ -22,7 +23,7 @@ use unhang_upstream::{
     window_job::{WindowCallName, WindowJobOrder, read_became_job, read_no_job},
 };
 
-use super::SameCall;
+use super::PromotedCalls;
 
 /// The answer to a request, and everything that the server sends before it. Dropping it withdraws the request.
 pub struct PendingCall {
@@ -86,15 +87,13 @@ pub struct PromotedInWindow {
     pub limit: Duration,
     /// The party that gets the server's questions about the job.
     pub who: WhoIsAsked,
-    /// The key that the same call would have, if calls of the tool may be joined.
-    pub same: Option<SameCall>,
 }
 
 impl PromotedInWindow {
     /// Makes the order for the call of this name.
     fn order(self, call: WindowCallName) -> WindowJobOrder {
-        let Self { tool, elapsed, limit, who, same } = self;
-        WindowJobOrder { call, tool, elapsed, limit, who, same: same.map(|same| same.key) }
+        let Self { tool, elapsed, limit, who } = self;
+        WindowJobOrder { call, tool, elapsed, limit, who }
     }
 }
 
@@ -106,22 +105,35 @@ pub(super) fn answer_never_comes(failure: Failure) -> PendingCall {
     PendingCall { answering: Box::pin(ready(answered)), seen, said }
 }
 
+/// Adds the jobs of earlier sessions to the error of a server that did not start: an older process may be in its way.
+fn name_earlier_jobs(answered: &mut ServerAnswer, calls: &PromotedCalls, server: &str) {
+    if let Err(Error::Failure(failure)) = &mut answered.outcome
+        && matches!(failure.kind, FaultKind::StartFailed | FaultKind::BreakerOpen)
+        && let Some(jobs) = calls.earlier_jobs(server)
+    {
+        failure.happened = format!("{}; {jobs}", failure.happened);
+    }
+}
+
 /// A request to one of these servers. The session's own instances live as long as its calls.
 pub struct UpstreamRequest {
     servers: Servers,
     asked: ServerRequest,
     news: Option<TaskNews>,
     sent: SentSender,
+    /// The jobs, for the errors of servers that do not start.
+    calls: Option<PromotedCalls>,
 }
 
 impl UpstreamRequest {
-    /// Prepares a request to one of these servers. Nothing is sent until [`CallSource::ask`].
-    pub fn new(servers: Servers, asked: ServerRequest) -> Self {
+    /// Prepares a request to one of these servers. Nothing is sent until [`CallSource::ask`]. If the server does not start, the error names
+    /// those of `calls` for which an older process of it works.
+    pub fn new(servers: Servers, asked: ServerRequest, calls: Option<PromotedCalls>) -> Self {
         // Any call of a window that waits for a task may become a job.
         let is_promotable = asked.may_wait && is_leader(&servers, asked.server);
         let asked = ServerRequest { window_call: is_promotable.then(WindowCallName::drawn), ..asked };
         let news = asked.may_wait.then(TaskNews::new);
-        Self { servers, asked, news, sent: watch::Sender::new(None) }
+        Self { servers, asked, news, sent: watch::Sender::new(None), calls }
     }
 
     /// Has the next request bring the order that the leading window make a job of it before its server gets it. Returns false if no leading
@@ -147,7 +159,15 @@ impl CallSource for UpstreamRequest {
         let (asides, said) = mpsc::channel(ASIDES);
         let progress = asked.wants_progress.then_some(progress);
         let (news, sent) = (self.news.clone(), Some(self.sent.clone()));
+        let calls = self.calls.clone().zip(self.servers.whose(asked.server));
         let answering = self.servers.ask_and_hear(asked, progress, Some(asides), news, sent);
+        let answering = async move {
+            let mut answered = answering.await;
+            if let Some((calls, server)) = calls {
+                name_earlier_jobs(&mut answered, &calls, server.name());
+            }
+            answered
+        };
         PendingCall { answering: Box::pin(answering), seen, said }
     }
 

@@ -40,6 +40,7 @@ use std::{
     time::Duration,
 };
 
+use serde_json::json;
 use tokio::{
     sync::{mpsc, oneshot, watch},
     task::JoinSet,
@@ -543,8 +544,16 @@ fn end_of_all(why: CallsEnd, advice: &str) -> CallEnd {
     CallEnd::Failed { reason, detail: format!("{what}; {advice}"), error: None }
 }
 
-/// Returns the result of a job for the same call, unchanged; `None` if the job has no result.
+/// Returns the result of a job for the same call, unchanged; `None` if the job has no result, so that the call may be made once more. Whoever
+/// cancels a job wants nothing of the kind.
 pub async fn joined(jobs: &dyn JobService, status: &JobStatus) -> Option<String> {
+    if status.record.status == JobState::Cancelled {
+        let id = status.record.job_id;
+        let text = format!(
+            "this call had joined job {id}, which was cancelled; call the tool again to start the work anew"
+        );
+        return Some(json!({ "content": [{ "type": "text", "text": text }], "isError": true }).to_string());
+    }
     if !is_answered(status) {
         return None;
     }

@@ -43,12 +43,6 @@ pub struct SameCall {
 }
 
 impl SameCall {
-    /// Returns the call that has this key in another process.
-    #[must_use]
-    pub fn of_bytes(key: [u8; 32]) -> Self {
-        Self { key, lasting: None }
-    }
-
     /// Returns the lasting key as it is in the record of a job.
     pub(super) fn lasting_key(&self) -> Option<String> {
         self.lasting.map(|key| HEXLOWER.encode(&key))

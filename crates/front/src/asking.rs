@@ -35,11 +35,7 @@ use unhang_tools::{
     job_report::{JobReport, ReportReader},
     service::{Caller, JobService, JobServiceError},
 };
-use unhang_upstream::{
-    client::{Error, Failure},
-    kept_request::SentRequest,
-    window_job::ORDER_LIMIT,
-};
+use unhang_upstream::{client::Failure, kept_request::SentRequest, window_job::ORDER_LIMIT};
 
 /// The time for which the id of a task, or of a job that a window orders, waits for the server to get the call.
 const SENT_LIMIT: Duration = Duration::from_secs(1);
@@ -73,17 +69,8 @@ pub struct PromotionOrder {
     pub elapsed: Duration,
     /// The party that gets the server's questions about the job.
     pub who: WhoIsAsked,
-    /// The facts that only the window knows whose call it is, if it is the call of another window.
-    pub of_window: Option<WindowPromotion>,
-}
-
-/// The facts about a call that only its window knows.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct WindowPromotion {
-    /// The time that the call may take in all.
-    pub limit: Duration,
-    /// The key that the same call would have, if calls of the tool may be joined.
-    pub same: Option<SameCall>,
+    /// The time that the call may take in all, if it is the call of another window, which alone knows that.
+    pub window_limit: Option<Duration>,
 }
 
 /// The making of a job of a call, under way.
@@ -134,13 +121,12 @@ impl PromotableCall {
         joins.then(|| self.tool_of(promote).call(self.arguments()))
     }
 
-    fn promoted_in_window(&self, promote: &MayPromote, order: &PromotionOrder) -> PromotedInWindow {
+    fn promoted_in_window(&self, order: &PromotionOrder) -> PromotedInWindow {
         PromotedInWindow {
             tool: order.name.clone(),
             elapsed: order.elapsed,
             limit: self.limit,
             who: order.who.clone(),
-            same: self.same(promote),
         }
     }
 
@@ -191,28 +177,13 @@ pub(super) async fn ask(
         }
     }
     let params = Arc::clone(&asked.params);
-    let mut source = Box::new(UpstreamRequest::new(servers, asked));
+    let calls = promote.as_ref().map(|promote| promote.calls.clone());
+    let mut source = Box::new(UpstreamRequest::new(servers, asked, calls));
     if let (Some(about), Some(promote)) = (&about, promote.take_if(|promote| promote.wants_a_task)) {
         return task_first(promote, about, (source, params), cancellation).await;
     }
     let running_call = RunningCall { way: source.ask(Arc::clone(&params)), params, source };
-    let calls = promote.as_ref().map(|promote| promote.calls.clone());
-    let server = about.as_ref().map(|about| about.server.clone());
-    let mut ended = answered(key, running_call, progress_sinks, cancellation, promote.zip(about)).await;
-    if let (CallTaskEnd::Server(answer), Some(calls), Some(server)) = (&mut ended, calls, server) {
-        name_earlier_jobs(answer, &calls, server.name());
-    }
-    ended
-}
-
-/// Adds the jobs of earlier sessions to the error of a server that did not start: an older process may be in its way.
-fn name_earlier_jobs(answer: &mut ServerAnswer, calls: &PromotedCalls, server: &str) {
-    if let Err(Error::Failure(failure)) = &mut answer.outcome
-        && matches!(failure.kind, FaultKind::StartFailed | FaultKind::BreakerOpen)
-        && let Some(jobs) = calls.earlier_jobs(server)
-    {
-        failure.happened = format!("{}; {jobs}", failure.happened);
-    }
+    answered(key, running_call, progress_sinks, cancellation, promote.zip(about)).await
 }
 
 /// Waits for the outcome of a request that was sent. That is a job if `promote` is given and the job is made before the answer comes.
@@ -270,7 +241,7 @@ pub(super) async fn answered(
             order = ordered(&mut promote), if adopting.is_none() => {
                 if let (Some(order), Some(promote), Some(about)) = (order, &promote, &about) {
                     let source = &running_call.source;
-                    if let Some(making) = source.job_of_leader(&about.promoted_in_window(promote, &order)) {
+                    if let Some(making) = source.job_of_leader(&about.promoted_in_window(&order)) {
                         of_leader = Some((making, order));
                         continue;
                     }
@@ -329,7 +300,7 @@ async fn asked_of_leader(
     (source, params): (&mut UpstreamRequest, &Arc<str>),
     cancellation: &mut Cancellation,
 ) -> Result<Option<PendingCall>, CallTaskEnd> {
-    if !source.bring_order(&about.promoted_in_window(promote, order)) {
+    if !source.bring_order(&about.promoted_in_window(order)) {
         return Ok(None);
     }
     let mut way = source.ask(Arc::clone(params));
@@ -433,11 +404,12 @@ fn adopt(
 ) -> AdoptionFuture {
     // A lifeline can keep a request only after a server process has got it. A window counts from when it has sent the call to this process,
     // which may be earlier.
-    let sent_limit = if order.of_window.is_some() { SENT_LIMIT } else { Duration::ZERO };
+    let sent_limit = if order.window_limit.is_some() { SENT_LIMIT } else { Duration::ZERO };
     let (server, tool) = about.server.owner_of(&about.tool);
     let goes_on_as_task = news.as_ref().is_some_and(|news| news.known().is_some());
-    let (limit, same) = match order.of_window {
-        Some(WindowPromotion { limit, same }) => (limit, same),
+    let (limit, same) = match order.window_limit {
+        // A later session of the window has another leader, or none, and so another name for the server.
+        Some(limit) => (limit, None),
         None => (about.limit, about.same(promote)),
     };
     let call = Promotable {

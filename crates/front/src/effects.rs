@@ -104,7 +104,7 @@ pub enum SessionAction {
         /// The key of the call.
         key: CallKey,
         /// The request to the server.
-        asked: ServerRequest,
+        asked: Box<ServerRequest>,
         /// Whether the call may become a job.
         may_be_a_job: bool,
         /// Whether the call joins the job that the same call has become.

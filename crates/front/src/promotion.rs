@@ -176,7 +176,7 @@ impl SessionCall {
             return None;
         }
         let (name, elapsed) = (self.awaited.name().to_owned(), now.saturating_sub(self.since));
-        let order = PromotionOrder { name, elapsed, who: client.who_is_asked(self), of_window: None };
+        let order = PromotionOrder { name, elapsed, who: client.who_is_asked(self), window_limit: None };
         Some(SessionAction::Promote { key: self.key, order })
     }
 

@@ -390,7 +390,7 @@ impl McpSession {
         let behind = self.session_catalog.servers().and_then(|known| known.behind(&asked));
         call.server = Some(CalledUpstream { index: asked.server, behind: behind.map(Into::into) });
         self.calls.begin(&request.id, call);
-        self.actions.push_back(SessionAction::Ask { key, asked, may_be_a_job, joining });
+        self.actions.push_back(SessionAction::Ask { key, asked: Box::new(asked), may_be_a_job, joining });
     }
 
     /// Returns the terms on which a server gets this request.

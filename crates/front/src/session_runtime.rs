@@ -251,7 +251,7 @@ impl SessionRuntime {
                 }
                 SessionAction::Ask { key, asked, may_be_a_job, joining } => {
                     let session = self.window.unwrap_or_else(|| self.own_session(asked.client));
-                    let asked = ServerRequest { session: Some(session), ..asked };
+                    let asked = ServerRequest { session: Some(session), ..*asked };
                     match may_be_a_job {
                         true => {
                             let promote = self.may_promote(key, joining);

@@ -52,7 +52,7 @@ pub const COMING: Duration = Duration::from_secs(4);
 pub const ORDER_LIMIT: Duration = COMING.saturating_add(KEEP_LIMIT);
 
 /// The format of an order and of its answer. It changes with their meaning.
-const ORDER_FORMAT: u32 = 1;
+const ORDER_FORMAT: u32 = 2;
 
 /// The version of this unhang.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -103,8 +103,6 @@ pub struct WindowJobOrder {
     pub limit: Duration,
     /// The party that gets the server's questions about the job.
     pub who: WhoIsAsked,
-    /// The key that the same call would have, if calls of the tool may be joined.
-    pub same: Option<[u8; 32]>,
 }
 
 /// An order as it is written down.
@@ -120,8 +118,6 @@ struct WrittenOrder {
     /// The capabilities of the clients that follow the job as a task; `None` if nobody does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     followers: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    same: Option<[u8; 32]>,
     /// Members that every request of 2026-07-28 has.
     #[serde(default, rename = "_meta", skip_serializing)]
     _meta: Option<serde::de::IgnoredAny>,
@@ -144,7 +140,6 @@ impl WindowJobOrder {
             elapsed_ms: millis(self.elapsed),
             limit_ms: millis(self.limit),
             followers,
-            same: self.same,
             _meta: None,
         };
         serde_json::to_string(&written).unwrap_or_default()
@@ -188,7 +183,6 @@ impl WindowJobOrder {
             elapsed: Duration::from_millis(written.elapsed_ms),
             limit: Duration::from_millis(written.limit_ms),
             who,
-            same: written.same,
         })
     }
 }
@@ -256,7 +250,6 @@ mod tests {
             elapsed: Duration::from_millis(300),
             limit: Duration::from_secs(7200),
             who: WhoIsAsked::Followers(r#"{"elicitation":{}}"#.into()),
-            same: Some([7; 32]),
         }
     }
 
@@ -266,7 +259,7 @@ mod tests {
 
     #[test]
     fn an_order_is_read_as_it_was_written() {
-        for order in [order(), WindowJobOrder { who: WhoIsAsked::Nobody, same: None, ..order() }] {
+        for order in [order(), WindowJobOrder { who: WhoIsAsked::Nobody, ..order() }] {
             let mut written: Value = serde_json::from_str(&order.params()).expect("JSON");
             assert_eq!(read(&written.to_string()), Ok(order.clone()));
             written["_meta"] = json!({ "x": 1 });

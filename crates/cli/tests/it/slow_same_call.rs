@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::{
     callers::{Calls, StdioCaller, text},
-    harness::{Client, PATIENCE, Sandbox, lab_program, wait_until},
+    harness::{Client, PATIENCE, Sandbox, lab_program, run_to_end, wait_until},
     slow_outlives::until_go,
     slow_restarts::{kill, shown},
 };
@@ -38,6 +38,14 @@ fn go(sandbox: &Sandbox) {
     fs::write(sandbox.path().join("go"), "").expect("a file");
 }
 
+/// Makes the same call, and demands the result of the job without a call of this session's server.
+#[track_caller]
+fn gets_result_of_job(later: &mut StdioCaller) {
+    let result = later.result("srv__slow_read", until_go("same", 5000));
+    assert_eq!(result["content"], json!([{ "type": "text", "text": text(5000) }]), "{result:.500}");
+    assert_eq!(later.counted(), [0, 0, 0]);
+}
+
 /// Runs a test behind a guard and behind a gateway.
 fn behind_both(test: impl Fn(&Sandbox, bool)) {
     for is_guarded in [true, false] {
@@ -55,11 +63,9 @@ fn the_same_call_joins_a_job_whose_owner_was_killed() {
         assert_eq!(later.reads_as_a_job(until_go("same", 5000)), job);
         go(sandbox);
         assert_eq!(later.at_its_end(&job)["status"], "completed");
-        // Nobody has had the result.
-        let result = later.result("srv__slow_read", until_go("same", 5000));
-        assert_eq!(result["content"], json!([{ "type": "text", "text": text(5000) }]), "{result:.500}");
-        assert_eq!(later.counted(), [0, 0, 0], "the server of this session was not asked");
-        // Now somebody has.
+        // No client has read the result.
+        gets_result_of_job(&mut later);
+        // Now a client has.
         later.result("srv__slow_read", until_go("same", 5000));
         assert_eq!(later.counted(), [1, 1, 0]);
         later.client.finish();
@@ -73,15 +79,35 @@ fn the_same_call_gets_the_result_of_a_job_that_ended_while_nobody_was_there() {
         go(sandbox);
         wait_until("it ends", PATIENCE, || shown(sandbox, &job)["status"] == "completed");
         let mut later = session(sandbox, is_guarded, &[JOINS]);
-        let result = later.result("srv__slow_read", until_go("same", 5000));
-        assert_eq!(result["content"], json!([{ "type": "text", "text": text(5000) }]), "{result:.500}");
-        assert_eq!(later.counted(), [0, 0, 0]);
+        gets_result_of_job(&mut later);
         later.client.finish();
         // The result was read, which the next session knows too.
         let mut last = session(sandbox, is_guarded, &[JOINS]);
         last.result("srv__slow_read", until_go("same", 5000));
         assert_eq!(last.counted(), [1, 1, 0]);
         last.client.finish();
+    });
+}
+
+#[test]
+fn a_call_that_waits_for_a_job_ends_when_somebody_cancels_the_job() {
+    behind_both(|sandbox, is_guarded| {
+        // The later call waits for so long before its client gets the job.
+        let limits = [JOINS, ("promote-after", "5s")];
+        let job = left_job(sandbox, is_guarded, &limits);
+        let mut later = session(sandbox, is_guarded, &limits);
+        let waiting = later.named("srv__slow_read");
+        let waiting = later.client.call(&waiting, until_go("same", 5000));
+        // The call is joined, because the server answers a later one and has not got it.
+        assert_eq!(later.counted(), [0, 0, 0]);
+        let mut cancel = sandbox.unhang();
+        cancel.args(["job", "cancel", job.as_str().expect("an id")]);
+        run_to_end(cancel);
+        let result = later.client.answer_within(waiting, PATIENCE)["result"].clone();
+        assert_eq!(result["isError"], true, "{result}");
+        assert!(result.to_string().contains("was cancelled"), "{result}");
+        assert_eq!(later.counted(), [0, 0, 0], "nothing runs again");
+        later.client.finish();
     });
 }
 

@@ -7,12 +7,12 @@
 //! - Nothing is left of a job whose window has stopped waiting before that.
 
 use tokio::sync::oneshot;
-use unhang_background::{Promoted, RunningCall, SameCall, WhoIsAsked};
+use unhang_background::{Promoted, RunningCall, WhoIsAsked};
 use unhang_jobs::id::JobId;
 
 use super::{SessionJobs, SessionRuntime};
 use crate::{
-    asking::{MayPromote, PromotionOrder, WindowPromotion},
+    asking::{MayPromote, PromotionOrder},
     call_tasks::CallTaskEnd,
     effects::{CallKey, SessionEffects},
 };
@@ -181,9 +181,8 @@ impl SessionRuntime {
         if key.is_some_and(|key| self.mcp_session.stays_a_call(key)) {
             return ordered.refuse(STAYS.to_owned());
         }
-        let WindowJobOrder { tool, elapsed, limit, who, same, .. } = order.clone();
-        let of_window = Some(WindowPromotion { limit, same: same.map(SameCall::of_bytes) });
-        let promotion = PromotionOrder { name: tool, elapsed, who, of_window };
+        let WindowJobOrder { tool, elapsed, limit, who, .. } = order.clone();
+        let promotion = PromotionOrder { name: tool, elapsed, who, window_limit: Some(limit) };
         match key.is_some_and(|key| self.calls.promote(key, promotion)) {
             true => self.window_call.ordered = Some(ordered),
             false => self.window_call.early = ordered.reply.map(|reply| (order, reply)),
@@ -285,7 +284,6 @@ mod tests {
             elapsed: Duration::ZERO,
             limit: Duration::MAX,
             who: WhoIsAsked::Nobody,
-            same: None,
         };
         work.make_job(order, reply);
         assert_eq!(made.try_recv(), Err(TryRecvError::Empty), "the call comes");
@@ -302,7 +300,6 @@ mod tests {
             elapsed: Duration::ZERO,
             limit: Duration::MAX,
             who: WhoIsAsked::Nobody,
-            same: None,
         };
         for (order, expect) in
             [(Ok(order), NO_JOBS), (Err("of another version".to_owned()), "of another version")]

@@ -38,13 +38,12 @@ pub(super) fn job_report() -> JobReport {
 
 pub(super) fn report(change: impl FnOnce(&mut unhang_jobs::record::JobRecord)) -> JobReport {
     let status = samples::status(|record| {
-        let holder = Holder { boot_id: "b".to_owned(), process: ProcessRecord { pid: 1, start: 1 } };
         record.name = "srv__now".to_owned();
         record.call = Some(CallRecord {
             server: "srv".to_owned(),
             tool: "now".to_owned(),
             is_repeatable: false,
-            holder,
+            holder: Holder { boot_id: "b".to_owned(), process: ProcessRecord { pid: 1, start: 1 } },
             ticket: None,
             keeper: None,
             lost_with_holder: None,
@@ -55,7 +54,6 @@ pub(super) fn report(change: impl FnOnce(&mut unhang_jobs::record::JobRecord)) -
         record.started_at = Some(record.created_at);
         change(record);
     });
-    // What has no end yet runs for as long as it does.
     JobReport {
         elapsed_time_seconds: 48.0,
         ..JobReport::new(&status, ReportReader::Agent(ToolNames::default()))

@@ -100,7 +100,7 @@ pub(super) fn fronted(known: KnownServers) -> TestSession {
 #[track_caller]
 pub(super) fn asked(front: &mut TestSession) -> (CallKey, ServerRequest) {
     match &front.actions()[..] {
-        [SessionAction::Ask { key, asked, .. }] => (*key, asked.clone()),
+        [SessionAction::Ask { key, asked, .. }] => (*key, ServerRequest::clone(asked)),
         other => panic!("{other:?}"),
     }
 }
