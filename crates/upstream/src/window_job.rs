@@ -287,7 +287,8 @@ mod tests {
         let written: Value = serde_json::from_str(&order().params()).expect("JSON");
         for (member, other, why) in [
             ("version", json!("0.0.1"), "the window is unhang 0.0.1"),
-            ("format", json!(2), "with format 2"),
+            ("format", json!(1), "with format 1"),
+            ("format", json!(3), "with format 3"),
             ("version", Value::Null, "the window is unhang  with"),
             ("call", json!("no name"), "malformed"),
             ("more", json!(1), "malformed"),
