@@ -15,6 +15,7 @@ use unhang_bridge::Era;
 use unhang_core::fault::FaultKind;
 use unhang_gateway::{ServerAnswer, ServerRequest, Servers, SideMessage, TaskNews, is_leader, job_of_leader};
 use unhang_jobs::id::JobId;
+use unhang_proc::unnamed_file::FilePart;
 use unhang_upstream::{
     client::{Error, Failure},
     keeping::WhoIsAsked,
@@ -42,6 +43,12 @@ pub trait CallSource: Send {
 
     /// Returns the news of the task with which the server goes on; `None` if there are none.
     fn news(&self) -> Option<&TaskNews> {
+        None
+    }
+
+    /// Returns the result of the request that was answered last, if it is in a file because it is long. The answer then has a short one in
+    /// its place.
+    fn long_result(&mut self) -> Option<FilePart> {
         None
     }
 

@@ -14,12 +14,13 @@ use unhang_bridge::{
     tasks::{self, INPUT_LIMIT},
 };
 use unhang_jobs::{
-    engine::{CallEnd, HeldCall},
+    engine::{CallEnd, CallResult, HeldCall},
     id::JobId,
     progress::JobProgress,
     questions::QUESTIONS_LIMIT,
     record::EndReason,
 };
+use unhang_proc::unnamed_file::FilePart;
 use unhang_wire::{Json, text_member};
 
 use super::{
@@ -113,7 +114,8 @@ impl RunningCall {
                     let Some(next_round) = QuestionRound::of(&answered).filter(|_| rounds < INPUT_ROUNDS) else {
                         let is_resumed = self.source.is_resumed();
                         let loss = is_resumed.then(|| not_resumed(&answered, is_repeatable)).flatten();
-                        return loss.unwrap_or_else(|| end(answered, is_repeatable));
+                        let long_result = self.source.long_result();
+                        return loss.unwrap_or_else(|| end(answered, long_result, is_repeatable));
                     };
                     rounds += usize::from(!next_round.is_of_unhang());
                     match self.input(held, next_round, to).await {
@@ -142,7 +144,7 @@ impl RunningCall {
             biased;
             () = held.cancelled() => Err(CallEnd::Cancelled),
             () = time_is_over => Err(no_input_in_time(is_repeatable)),
-            why = server_over => Err(end(why, is_repeatable)),
+            why = server_over => Err(end(why, None, is_repeatable)),
             params = next_round.answered(id, to, &self.params) => params.ok_or_else(nobody_answers),
         }
     }
@@ -313,15 +315,15 @@ fn decline(method: &str, reply: oneshot::Sender<Replied>) {
         reply.send(Err((FaultKind::MethodNotFound.code(), format!("`{method}` is declined: {why}")).into()));
 }
 
-/// Returns how the job ends with this answer.
-fn end(answered: ServerAnswer, is_repeatable: bool) -> CallEnd {
+/// Returns how the job ends with this answer, whose result is in a file if it is long.
+fn end(answered: ServerAnswer, long_result: Option<FilePart>, is_repeatable: bool) -> CallEnd {
     let failed = |reason, detail: String, error: Option<String>| CallEnd::Failed {
         reason,
         detail: format!("{detail}; {}", advice(is_repeatable)),
         error,
     };
     match answered.outcome {
-        Ok(result) => answer(result, answered.era),
+        Ok(result) => answer(result, long_result, answered.era),
         Err(Error::Server(error)) => match lost(&error) {
             Some(reason) => failed(reason, error.message.clone(), Some(error.to_json())),
             // The server itself has answered, so its error stands without advice.
@@ -449,7 +451,7 @@ impl QuestionRound {
     }
 }
 
-fn answer(result: Box<RawValue>, era: Era) -> CallEnd {
+fn answer(result: Box<RawValue>, long_result: Option<FilePart>, era: Era) -> CallEnd {
     let broken = |what: &str| CallEnd::Failed {
         reason: EndReason::ServerError,
         detail: format!("the server answered with {what}; this is a fault of the server"),
@@ -462,7 +464,11 @@ fn answer(result: Box<RawValue>, era: Era) -> CallEnd {
         (Era::Legacy, _) | (_, result::ResultKind::Complete) => {
             let is_error = raw.member("isError").is_some_and(|is_error| is_error.get() == "true");
             // A result may have many megabytes, so it is not copied.
-            CallEnd::Answered { result: Box::<str>::from(result).into_string(), is_error }
+            let result = match long_result {
+                Some(part) => part.into(),
+                None => CallResult::Text(Box::<str>::from(result).into_string()),
+            };
+            CallEnd::Answered { result, is_error }
         }
         (_, result::ResultKind::InputRequired) => nobody_answers(),
         (_, other) => broken(&other.out_of_place()),

@@ -18,7 +18,7 @@
 //! - No file is read without a limit.
 
 use std::{
-    fs::{self},
+    fs::{self, File},
     io,
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
@@ -29,7 +29,7 @@ use serde::{Serialize, de::DeserializeOwned};
 use unhang_proc::lock::is_held;
 
 pub(crate) use self::files::{make_folder, open_file, sync, sync_all, to_json};
-use self::files::{restore, temporary, write_new};
+use self::files::{replace_with, restore, temporary, write_new};
 pub use self::{
     files::{Durability, FileError, read_at_most, remove_unfinished, replace},
     name::{FileName, InputName, NotAFileName},
@@ -380,6 +380,15 @@ impl WorkFolder {
     /// Replaces a file by these bytes, durably.
     pub(crate) fn replace(&self, name: &str, content: &[u8]) -> Result<(), FileError> {
         replace(&self.0, name, content, Durability::Disk)
+    }
+
+    /// Replaces a file by what `write` writes, durably.
+    pub(crate) fn replace_with(
+        &self,
+        name: &str,
+        write: impl FnOnce(&mut File) -> io::Result<()>,
+    ) -> Result<(), FileError> {
+        replace_with(&self.0, name, Durability::Disk, write)
     }
 
     /// Writes a file that must not exist yet.

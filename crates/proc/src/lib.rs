@@ -51,6 +51,7 @@ mod testing;
 pub mod tree;
 #[cfg(not(target_os = "linux"))]
 mod unix;
+pub mod unnamed_file;
 pub mod watch;
 #[cfg(target_os = "linux")]
 use linux as system;

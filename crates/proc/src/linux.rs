@@ -15,6 +15,7 @@ use std::{
         fd::{AsRawFd, BorrowedFd, OwnedFd},
         unix::process::CommandExt,
     },
+    path::Path,
     process::Command,
     time::Duration,
 };
@@ -188,6 +189,12 @@ fn lock_call(file: BorrowedFd<'_>, command: c_int) -> rustix::io::Result<raw::Fi
 /// Makes an empty file in memory, which ends with its last descriptor.
 pub(crate) fn memory_file(name: &CStr) -> io::Result<OwnedFd> {
     Ok(memfd_create(name, MemfdFlags::CLOEXEC)?)
+}
+
+/// Makes an empty file without a name on the file system of this folder. It ends with its last descriptor.
+pub(crate) fn unnamed_file(folder: &Path) -> io::Result<OwnedFd> {
+    let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+    Ok(openat(CWD, folder, flags, Mode::RUSR | Mode::WUSR)?)
 }
 
 /// Moves bytes between a pipe and the place in a file where its position is. Bytes and position move together, whenever we are killed. Never

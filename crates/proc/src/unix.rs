@@ -12,6 +12,7 @@ use std::{
     io,
     ops::Range,
     os::fd::{AsRawFd, BorrowedFd, OwnedFd},
+    path::Path,
     process::Command,
     time::Duration,
 };
@@ -195,6 +196,11 @@ pub(crate) fn reset_signals() {
 
 /// Fails with `Unsupported`: there are no files in memory.
 pub(crate) fn memory_file(_name: &CStr) -> io::Result<OwnedFd> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
+/// Fails with `Unsupported`: each file has a name.
+pub(crate) fn unnamed_file(_folder: &Path) -> io::Result<OwnedFd> {
     Err(io::ErrorKind::Unsupported.into())
 }
 

@@ -22,6 +22,7 @@ pub mod http;
 pub mod keeping;
 pub mod kept_request;
 pub(crate) mod listener;
+mod long_answers;
 pub mod process;
 pub mod question;
 mod request_keeping;

@@ -18,6 +18,7 @@ use unhang_wire::{Id, Lines, compose};
 use super::{
     Mailbox,
     handshake::ServerInfo,
+    long_answers::LongAnswers,
     process::{ProcessEvent, ServerProcess, awaited},
     request_keeping::RequestKeeping,
     resumed_request::ResumedRequest,
@@ -46,7 +47,7 @@ pub(crate) async fn live(server: ServerSpec, config: UpstreamConfig, mailbox: Ma
 /// Owns a server from which another process has gone, until the server has gone. `requests` are those that the server still works on.
 pub(crate) async fn resume(
     (server, stderr, info): (Server, ErrorPipe, ServerInfo),
-    requests: Vec<(ResumedRequest, RequestOrigin)>,
+    (requests, long_answers): (Vec<(ResumedRequest, RequestOrigin)>, LongAnswers),
     config: UpstreamConfig,
     mailbox: Mailbox,
 ) {
@@ -54,6 +55,7 @@ pub(crate) async fn resume(
     let name = &actor.upstream_session.name;
     actor.process = Some(ServerProcess::of(name, server, stderr, actor.tail.clone(), |_| {}));
     actor.upstream_session.resume(info, requests);
+    actor.long_answers = Some(long_answers);
     actor.live().await;
 }
 
@@ -64,6 +66,8 @@ struct StdioActor {
     process: Option<ServerProcess>,
     to_server: Queue,
     lines: Lines,
+    /// The long lines of a server that was taken over.
+    long_answers: Option<LongAnswers>,
     turn: ReadTurn,
     /// The server was not read for a time, and the log has said so.
     was_held_back: bool,
@@ -88,6 +92,7 @@ impl StdioActor {
         let tail = Tail::new(config.limits.stderr_tail);
         Self {
             lines: Lines::new(config.limits.max_message),
+            long_answers: None,
             turn: ReadTurn::default(),
             was_held_back: false,
             // The queue never drops messages: what is asked of a server is asked. Its bound is that it refuses to take more.
@@ -333,11 +338,15 @@ impl StdioActor {
                 self.upstream_session.alive();
                 self.health.life(self.upstream_session.now());
                 self.keeping.read(count);
+                self.end_long_line();
                 let mut held = self.lines.held().len();
                 while let Some(line) = self.lines.next_line() {
                     self.upstream_session.line(line);
                     self.keeping.note_line(&self.upstream_session, held);
                     held = self.lines.held().len();
+                }
+                if let Some(long_answers) = &mut self.long_answers {
+                    long_answers.begin(&mut self.lines);
                 }
                 self.note_processed(count);
                 true
@@ -347,6 +356,16 @@ impl StdioActor {
                 self.output_ended();
                 false
             }
+        }
+    }
+
+    /// Takes the bytes that belong to a long line, and the line if they end it.
+    fn end_long_line(&mut self) {
+        let Some(long_answers) = &mut self.long_answers else { return };
+        let Some(line) = long_answers.take(&mut self.lines) else { return };
+        let session = &mut self.upstream_session;
+        if let Err(error) = long_answers.read(&line, |line| session.line(line)) {
+            tracing::warn!("a long line of `{}` cannot be read from the disk: {error}", session.name);
         }
     }
 
@@ -430,6 +449,10 @@ impl StdioActor {
             if !self.take_read(read) {
                 break;
             }
+        }
+        if let Some(long_answers) = &mut self.long_answers {
+            // The line is not whole.
+            long_answers.give_up(&mut self.lines);
         }
         while let Some(line) = self.lines.finish() {
             self.upstream_session.line(line);

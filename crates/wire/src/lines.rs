@@ -179,6 +179,22 @@ impl Lines {
         self.buffer.get(self.start..self.end).unwrap_or_default()
     }
 
+    /// Returns the bytes of [`Lines::held`] up to the next line feed, and whether there is one. For an owner that keeps a long line elsewhere.
+    pub fn held_of_line(&self) -> (&[u8], bool) {
+        let held = self.held();
+        match memchr::memchr(b'\n', held) {
+            Some(end) => (held.get(..end).unwrap_or_default(), true),
+            None => (held, false),
+        }
+    }
+
+    /// Forgets so many bytes of [`Lines::held`], which the owner keeps elsewhere.
+    pub fn discard(&mut self, count: usize) {
+        self.start = self.end.min(self.start + count);
+        self.searched = self.searched.max(self.start);
+        self.rewind();
+    }
+
     /// Returns how many bytes of memory are held.
     pub fn capacity(&self) -> usize {
         self.buffer.capacity()

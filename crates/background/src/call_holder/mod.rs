@@ -25,7 +25,7 @@ use std::{ffi::OsString, io, path::PathBuf, pin::Pin, process::ExitCode, sync::A
 use serde_json::{Value, json, value::RawValue};
 use tokio::{
     runtime::Builder,
-    sync::{mpsc, watch},
+    sync::{mpsc, oneshot, watch},
     task::spawn_blocking,
     time::{Instant, sleep},
 };
@@ -41,6 +41,7 @@ use unhang_jobs::{
 use unhang_proc::{
     deadline::Deadline,
     server::{HandOver, ResumeError, Server},
+    unnamed_file::FilePart,
 };
 
 use crate::{
@@ -173,6 +174,7 @@ async fn follow_all(plan: HolderPlan, hand_over: HandOver, shim: ShimCommand) ->
         process,
         stderr,
         info: ServerInfo::read(revision, RawValue::NULL),
+        folder: engine.options().folder.clone(),
     };
     let (client, mut answers) = resumed_server.resume(requests);
     // The server is told that nobody waits for these.
@@ -180,11 +182,12 @@ async fn follow_all(plan: HolderPlan, hand_over: HandOver, shim: ShimCommand) ->
     let era = if revision.is_stateless() { Era::Modern } else { Era::Legacy };
     let promoted_calls = PromotedCalls::new(engine.clone());
     for ((call, held, status), answer) in resumed.into_iter().zip(answers) {
-        let source = ResumedSource {
+        let mut source = ResumedSource {
             client: client.clone(),
             era,
             session: call.session(),
             signed: signature_of(&call.who, era),
+            long_result: None,
         };
         let params = params_of(&engine, &status).await;
         let running_call = RunningCall { params, way: source.pending(answer), source: Box::new(source) };
@@ -325,11 +328,14 @@ struct ResumedSource {
     era: Era,
     session: Option<OfSession>,
     signed: RequestSignature,
+    /// The result of the request that was taken over, if it is long; `None` once another request was made.
+    long_result: Option<oneshot::Receiver<FilePart>>,
 }
 
 impl ResumedSource {
-    fn pending(&self, answer: ResumedAnswer) -> PendingCall {
-        let ResumedAnswer { outcome, progress, asides } = answer;
+    fn pending(&mut self, answer: ResumedAnswer) -> PendingCall {
+        let ResumedAnswer { outcome, progress, asides, long_result } = answer;
+        self.long_result = Some(long_result);
         let (era, client) = (self.era, self.client.clone());
         let answering = Box::pin(async move {
             // The server lives as long as one of its calls.
@@ -342,6 +348,7 @@ impl ResumedSource {
 
 impl CallSource for ResumedSource {
     fn ask(&mut self, params: Arc<str>) -> PendingCall {
+        self.long_result = None;
         let (client, era) = (self.client.clone(), self.era);
         let (progress, seen) = watch::channel(None);
         let (asides, said) = mpsc::channel(ASIDES);
@@ -358,6 +365,10 @@ impl CallSource for ResumedSource {
             ServerAnswer { era, server_info: None, outcome, asked_for: None }
         });
         PendingCall { answering, seen, said }
+    }
+
+    fn long_result(&mut self) -> Option<FilePart> {
+        self.long_result.take()?.try_recv().ok()
     }
 
     fn server_over(&self) -> Pin<Box<dyn Future<Output = ServerAnswer> + Send>> {

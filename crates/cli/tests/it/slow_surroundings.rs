@@ -2,7 +2,7 @@
 
 use std::{fs, io::Write, net::TcpStream};
 
-use rustix::process::Signal;
+use rustix::process::{Pid, Resource, Rlimit, Signal, prlimit};
 use serde_json::{Value, json};
 
 use crate::{
@@ -10,7 +10,8 @@ use crate::{
     gateway::{gateway, server, window},
     gateway_access::ONE,
     gateway_http::finish,
-    harness::{PATIENCE, Sandbox, Web, run_to_end, signal, wait_until},
+    harness::{PATIENCE, Sandbox, Web, memory, run_to_end, signal, wait_until},
+    slow_outlives::{Scene, until_go},
 };
 
 /// When calls of a server become jobs here, but for the one that counts.
@@ -268,4 +269,27 @@ fn jobs_of_two_windows_go_on_when_their_leader_is_killed() {
     assert_eq!(follower.counted(), [0, 0, 0], "nothing was run again");
     follower.finish();
     sandbox.assert_nothing_left();
+}
+
+/// The issue: a long answer goes to the disk as it comes.
+#[test]
+fn a_call_holder_takes_an_answer_for_which_it_has_no_memory() {
+    const SIZE: usize = 24 << 20;
+    let mut scene = Scene::guarded();
+    let job = scene.job(until_go("large", SIZE));
+    let other = scene.job(json!({ "seconds": 0.2, "until": "never", "label": "other" }));
+    let holder = scene.kill();
+    let limit = Some(memory(holder, "VmData:").expect("it lives") + (SIZE as u64) / 3);
+    let pid = Pid::from_raw(holder);
+    prlimit(pid, Resource::Data, Rlimit { current: limit, maximum: limit }).expect("it is ours");
+    scene.go();
+    let ended = scene.ended(&job);
+    assert_eq!(ended["status"], "completed", "{ended}; {:.3000}", scene.sandbox.log());
+    let result = scene.unhang_job(&["result", job.as_str().expect("an id")]);
+    assert!(result["results"]["content"][0]["text"] == text(SIZE), "{:.1000}", result.to_string());
+    let resident = memory(holder, "VmRSS:").expect("it works on the other call");
+    assert!(resident < (SIZE as u64) / 3, "it keeps nothing of the answer: {resident}");
+    scene.unhang_job(&["cancel", other.as_str().expect("an id")]);
+    assert_eq!(scene.ended(&other)["status"], "cancelled");
+    scene.sandbox.assert_nothing_left();
 }

@@ -2,18 +2,82 @@
 //!
 //! Invariant: a result or an error is on the disk before the record that names the end.
 
+use std::sync::{Arc, Mutex, PoisonError};
+
+use unhang_proc::unnamed_file::FilePart;
+
 use crate::{
     folder::{ERROR, FileError, RESULT, WorkFolder},
     record::{EndReason, EndRecord, JobEnd},
 };
 
+/// The result of a tool, as JSON.
+#[derive(Clone, Debug)]
+pub enum CallResult {
+    /// The result is in memory.
+    Text(String),
+    /// The result is in a file, because it is long.
+    InFile(Arc<StoredResult>),
+}
+
+/// A result in a file without a name, as long as the disk has room for this file and for its copy.
+#[derive(Debug)]
+pub struct StoredResult(Mutex<ResultPlace>);
+
+#[derive(Debug)]
+enum ResultPlace {
+    File(FilePart),
+    Memory(Vec<u8>),
+}
+
+impl StoredResult {
+    /// Copies the result into the folder. If there is no room, the result goes into memory first, because its file takes the room that the
+    /// copy needs.
+    fn write(&self, work: &WorkFolder) -> Result<(), FileError> {
+        let mut place = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let written = place.write(work);
+        if let (Err(error), ResultPlace::File(part)) = (&written, &*place)
+            && error.is_for_lack_of_room()
+        {
+            let mut text = Vec::new();
+            // A file that cannot be read now stays.
+            if part.copy_to(&mut text).is_ok() {
+                *place = ResultPlace::Memory(text);
+                return place.write(work);
+            }
+        }
+        written
+    }
+}
+
+impl ResultPlace {
+    fn write(&self, work: &WorkFolder) -> Result<(), FileError> {
+        match self {
+            ResultPlace::File(part) => work.replace_with(RESULT, |file| part.copy_to(file)),
+            ResultPlace::Memory(text) => work.replace(RESULT, text),
+        }
+    }
+}
+
+impl From<FilePart> for CallResult {
+    fn from(part: FilePart) -> Self {
+        Self::InFile(Arc::new(StoredResult(Mutex::new(ResultPlace::File(part)))))
+    }
+}
+
+impl From<String> for CallResult {
+    fn from(text: String) -> Self {
+        Self::Text(text)
+    }
+}
+
 /// The way in which a call ended.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub enum CallEnd {
     /// The tool answered.
     Answered {
-        /// The result, as JSON.
-        result: String,
+        /// The result.
+        result: CallResult,
         /// Whether the tool says that it failed.
         is_error: bool,
     },
@@ -52,7 +116,10 @@ impl CallEnd {
         work.remove_unfinished();
         Ok(match self {
             CallEnd::Answered { result, is_error } => {
-                work.replace(RESULT, result.as_bytes())?;
+                match result {
+                    CallResult::Text(text) => work.replace(RESULT, text.as_bytes())?,
+                    CallResult::InFile(stored) => stored.write(work)?,
+                }
                 match is_error {
                     false => EndRecord::without_run(JobEnd::Completed),
                     true => EndRecord::without_run(JobEnd::Failed).because(

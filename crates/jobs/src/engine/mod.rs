@@ -55,7 +55,7 @@ use tokio::{
 use unhang_proc::deadline::Deadline;
 
 pub use self::{
-    call_end::CallEnd,
+    call_end::{CallEnd, CallResult},
     call_events::FolderLooks,
     calls::{Adoption, HeldCall},
     memory::JobStatus,

@@ -131,8 +131,18 @@ pub enum Durability {
 /// # Errors
 /// Fails if the system does.
 pub fn replace(folder: &Path, name: &str, content: &[u8], durability: Durability) -> Result<(), FileError> {
+    replace_with(folder, name, durability, |file| file.write_all(content))
+}
+
+/// Does the same with what `write` writes.
+pub(super) fn replace_with(
+    folder: &Path,
+    name: &str,
+    durability: Durability,
+    write: impl FnOnce(&mut File) -> io::Result<()>,
+) -> Result<(), FileError> {
     let (temporary, path) = (temporary(folder, name)?, folder.join(name));
-    let written = write_new(&temporary, content).and_then(|file| {
+    let written = write_new_with(&temporary, write).and_then(|file| {
         if durability == Durability::Disk {
             make_durable(&file).map_err(|error| unsynced(&temporary, error))?;
         }
@@ -208,9 +218,13 @@ fn unsynced(path: &Path, error: io::Error) -> FileError {
 }
 
 pub(super) fn write_new(path: &Path, content: &[u8]) -> Result<File, FileError> {
+    write_new_with(path, |file| file.write_all(content))
+}
+
+fn write_new_with(path: &Path, write: impl FnOnce(&mut File) -> io::Result<()>) -> Result<File, FileError> {
     let write = || -> io::Result<File> {
         let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
-        file.write_all(content)?;
+        write(&mut file)?;
         Ok(file)
     };
     write().map_err(|error| FileError::system("cannot write", path, error))

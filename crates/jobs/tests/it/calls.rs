@@ -52,7 +52,7 @@ async fn a_call_is_followed_and_its_answer_kept_as_it_was() {
         Some(0.5)
     );
 
-    let answered = CallEnd::Answered { result: ANSWER.to_owned(), is_error: false };
+    let answered = CallEnd::Answered { result: ANSWER.to_owned().into(), is_error: false };
     assert_eq!(held.settle(answered).await.unwrap().record.status, JobState::Completed);
     assert_eq!(bench.engine.call_result(id).await.unwrap().as_deref(), Some(ANSWER));
     let results = bench.engine.results(id).await.unwrap();
@@ -71,7 +71,8 @@ async fn a_tool_that_says_that_it_failed_has_failed_and_its_answer_is_kept() {
     let bench = Bench::new();
     let (held, _) = bench.engine.adopt(call()).await.unwrap();
     let id = held.id();
-    let status = held.settle(CallEnd::Answered { result: ANSWER.to_owned(), is_error: true }).await.unwrap();
+    let status =
+        held.settle(CallEnd::Answered { result: ANSWER.to_owned().into(), is_error: true }).await.unwrap();
     assert_eq!((status.record.status, reason(&status)), (JobState::Failed, Some(EndReason::ToolError)));
     assert_eq!(bench.engine.call_result(id).await.unwrap().as_deref(), Some(ANSWER));
 
@@ -155,6 +156,6 @@ async fn a_database_that_is_made_anew_knows_calls_that_are_waited_for() {
     .await;
     bench.engine.rebuild().await.unwrap();
     assert_eq!(bench.engine.status(id).await.unwrap().record.status, JobState::Running);
-    held.settle(CallEnd::Answered { result: ANSWER.to_owned(), is_error: false }).await.unwrap();
+    held.settle(CallEnd::Answered { result: ANSWER.to_owned().into(), is_error: false }).await.unwrap();
     assert_eq!(bench.end(id).await.record.status, JobState::Completed);
 }

@@ -57,7 +57,7 @@ fn reason(status: &JobStatus) -> Option<EndReason> {
 }
 
 fn answered() -> CallEnd {
-    CallEnd::Answered { result: ANSWER.to_owned(), is_error: false }
+    CallEnd::Answered { result: ANSWER.to_owned().into(), is_error: false }
 }
 
 #[tokio::test]
@@ -330,18 +330,30 @@ async fn a_kept_call_that_is_let_go_of_is_left_to_its_keeper_unless_the_answer_c
     assert_eq!(reason(&bench.end(id).await), Some(EndReason::UnhangEnded));
 }
 
-/// In a mount namespace of its own, with a disk of its own.
-#[tokio::test]
-async fn an_end_that_finds_no_room_waits_for_it() {
-    const SCRIPT: &str =
-        r#"mount -t tmpfs -o size=8m,mode=700 none "$1" && exec "$2" once "$1" 1 none settle-on-full-disk"#;
-    let bench = Bench::new();
+/// Starts the fixture with this action, in a mount namespace of its own, with a disk of its own.
+fn on_small_disk(bench: &Bench, action: &str) -> Helper {
+    const SCRIPT: &str = r#"mount -t tmpfs -o size=8m,mode=700 none "$1" && exec "$2" once "$1" 1 none "$3""#;
     let mut arguments: Vec<OsString> =
         ["--mount", "--map-root-user", "sh", "-c", SCRIPT, "sh"].map(OsString::from).into();
     let folder = bench.folder.path().join("disk");
     fs::create_dir(&folder).unwrap();
-    arguments.extend([folder.into(), fixture().into()]);
-    let mut holder = Helper::start_program("/usr/bin/unshare".as_ref(), &arguments);
+    arguments.extend([folder.into(), fixture().into(), action.into()]);
+    Helper::start_program("/usr/bin/unshare".as_ref(), &arguments)
+}
+
+/// The file of a long result and its copy do not find room together.
+#[tokio::test]
+async fn a_long_result_in_a_file_is_stored_in_the_room_of_that_file() {
+    let bench = Bench::new();
+    let mut holder = on_small_disk(&bench, "settle-in-its-own-room");
+    assert_eq!(holder.next_line().as_deref(), Some("completed"), "mounting takes root or user namespaces");
+    assert_eq!([(); 2].map(|()| holder.line()), ["whole", "done"]);
+}
+
+#[tokio::test]
+async fn an_end_that_finds_no_room_waits_for_it() {
+    let bench = Bench::new();
+    let mut holder = on_small_disk(&bench, "settle-on-full-disk");
     for _ in 0..2 {
         let told = holder.next_line().expect("mounting takes root or user namespaces");
         for words in ["has ended, and its end cannot be recorded", "make room on the disk"] {

@@ -53,7 +53,7 @@ async fn a_call_whose_server_keeps_the_answer_is_taken_up_by_one() {
     assert_eq!((ticket.kept_by.as_str(), &ticket.details["task"]), ("srv-1", &json!("number 7")));
     assert!(bench.engine.take_up(id).await.unwrap().is_none(), "it is ours");
     assert!(left(&bench).is_empty());
-    held.settle(CallEnd::Answered { result: ANSWER.to_owned(), is_error: false }).await.unwrap();
+    held.settle(CallEnd::Answered { result: ANSWER.to_owned().into(), is_error: false }).await.unwrap();
     let bench = bench.reopen();
     assert_eq!(bench.engine.call_result(id).await.unwrap().as_deref(), Some(ANSWER));
     assert!(bench.engine.take_up(id).await.unwrap().is_none(), "it has ended");

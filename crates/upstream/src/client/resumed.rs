@@ -5,15 +5,19 @@
 //! - The server is greeted by nobody again, and no request is sent twice: the client only waits for the answers.
 //! - Each request has one outcome, within what is left of its limit.
 
-use std::{pin::Pin, sync::Arc};
+use std::{path::PathBuf, pin::Pin, sync::Arc};
 
 use serde_json::value::RawValue;
 use tokio::sync::{mpsc, oneshot, watch};
-use unhang_proc::server::{ErrorPipe, Server};
+use unhang_proc::{
+    server::{ErrorPipe, Server},
+    unnamed_file::FilePart,
+};
 
 use super::{Client, Error, ServerListener};
 use crate::{
     handshake::ServerInfo,
+    long_answers::LongAnswers,
     question::{ASIDES, OfSession, SideMessage},
     resumed_request::ResumedRequest,
     stdio,
@@ -35,6 +39,8 @@ pub struct ResumedServer {
     pub stderr: ErrorPipe,
     /// The server's answer to the handshake of the other process.
     pub info: ServerInfo,
+    /// The folder to whose file system long answers go.
+    pub folder: PathBuf,
 }
 
 /// The answer to a resumed request, and what the server says before it. Dropping it withdraws the request.
@@ -45,13 +51,16 @@ pub struct ResumedAnswer {
     pub progress: watch::Receiver<Option<Box<RawValue>>>,
     /// The log messages and questions of the server about the request.
     pub asides: mpsc::Receiver<SideMessage>,
+    /// The result, if it is in a file because it is long. The outcome has a short one in its place.
+    pub long_result: oneshot::Receiver<FilePart>,
 }
 
 impl ResumedServer {
     /// Goes on with a server from which another process has gone. Returns the answers to these requests, in their order. Each request comes
     /// with its session, if it has one. Must be called in a runtime.
     pub fn resume(self, requests: Vec<(ResumedRequest, Option<OfSession>)>) -> (Client, Vec<ResumedAnswer>) {
-        let ResumedServer { name, limits, listener, process, stderr, info } = self;
+        let ResumedServer { name, limits, listener, process, stderr, info, folder } = self;
+        let mut long_answers = LongAnswers::new(folder, limits.max_message);
         let (client, config, mailbox) = Client::with_actor(name, limits, listener, None, false);
         let (sent, answers) = requests
             .into_iter()
@@ -67,10 +76,11 @@ impl ResumedServer {
                     stream: None,
                 };
                 let outcome = Box::pin(client.link.outcome(received));
-                ((request, origin), ResumedAnswer { outcome, progress, asides })
+                let long_result = long_answers.wanted(request.id.clone());
+                ((request, origin), ResumedAnswer { outcome, progress, asides, long_result })
             })
             .unzip();
-        tokio::spawn(stdio::resume((process, stderr, info), sent, config, mailbox));
+        tokio::spawn(stdio::resume((process, stderr, info), (sent, long_answers), config, mailbox));
         (client, answers)
     }
 }
