@@ -1,5 +1,6 @@
 //! The command line. Every limit is a flag, an environment variable and a default, declared once.
 
+pub(crate) mod bridge;
 pub(crate) mod client;
 pub(crate) mod doctor;
 pub(crate) mod files;
@@ -16,6 +17,7 @@ use clap::{Args, CommandFactory, Parser, Subcommand, error::ErrorKind};
 use unhang::{config::MAX_SHARED_INSTANCES, tools::ModeOverrides};
 
 use self::{
+    bridge::{BridgeArguments, BridgedServer},
     client::{Batch, CallArguments, ListArguments, Prompt, Read, ServersArguments, Tools},
     doctor::Doctor,
     limits::{GuardLimits, SessionLimits},
@@ -54,6 +56,8 @@ pub(crate) enum Command {
     Wrap(WrapArguments),
     /// Offer many servers, commands of unhang.toml, background jobs and named state as one MCP server
     Serve(Serve),
+    /// Offer one server on the network as a stdio server: put `unhang bridge URL` as the command into an mcp.json
+    Bridge(BridgeArguments),
     /// List the configured servers, and the file of each
     Servers(ServersArguments),
     /// List the tools of one server or of all servers, or show one tool
@@ -157,6 +161,12 @@ pub(crate) struct Serve {
     /// owner may be able to read the file
     #[arg(long, env = "UNHANG_TOKEN_FILE", hide_env = true, value_name = "FILE")]
     pub(crate) token_file: Option<PathBuf>,
+    /// With --http: serve this one command and no file. Its tools keep their names
+    #[arg(last = true, value_name = "CMD", requires = "http", conflicts_with_all = ["config", "print_config_schema"])]
+    pub(crate) command: Vec<OsString>,
+    /// The server of `unhang bridge`.
+    #[arg(skip)]
+    pub(crate) bridged: Option<BridgedServer>,
     /// Print the JSON schema of the configuration file, for editors, and end
     #[arg(long)]
     pub(crate) print_config_schema: bool,

@@ -31,7 +31,7 @@ pub fn usage_error(error: &clap::Error, whole: &Command) -> ExitCode {
     let (meant, command) = &meant_command(whole, &words);
     let of_a_value = refused_value(error, whole, meant, &words);
     let rendered = usage_rendered(of_a_value.as_ref().unwrap_or(error), whole, &words);
-    let tip = missing_flag_tip(error, meant);
+    let tip = missing_flag_tip(error, meant).or_else(|| near_miss_tip(error, command, &words));
     if wants_json(&words) {
         let (message, hint) = usage_parts(&rendered, tip, command);
         return CommandFailure::usage(message, Some(&hint)).print(Some(Format::Json));
@@ -64,6 +64,36 @@ fn missing_flag_tip(error: &clap::Error, command: &Command) -> Option<&'static s
     let has_output = || command.get_arguments().any(|argument| argument.get_long() == Some("output"));
     (error.kind() == ErrorKind::UnknownArgument && is_json && has_output())
         .then_some("write `--output json` for JSON")
+}
+
+/// The programs with which many people start a server.
+const LAUNCHERS: [&str; 10] =
+    ["npx", "uvx", "uv", "node", "python", "python3", "docker", "podman", "bunx", "deno"];
+
+/// Tells the right command for a command or a URL in a place where unhang takes none. Returns `None` for any other error.
+fn near_miss_tip(error: &clap::Error, command: &str, words: &[OsString]) -> Option<&'static str> {
+    let refused = match error.get(ContextKind::InvalidSubcommand).or(error.get(ContextKind::InvalidArg)) {
+        Some(ContextValue::String(word)) => word.as_str(),
+        _ => "",
+    };
+    let is_url = refused.starts_with("http://") || refused.starts_with("https://");
+    let has_command = words.iter().any(|word| word == "--");
+    match (command, error.kind()) {
+        ("unhang", ErrorKind::InvalidSubcommand) if LAUNCHERS.contains(&refused) => {
+            Some("write `unhang wrap --` in front of the server's command")
+        }
+        ("unhang", ErrorKind::InvalidSubcommand) | ("unhang serve", ErrorKind::UnknownArgument) if is_url => {
+            Some("`unhang bridge URL` offers a server on the network as a stdio server")
+        }
+        ("unhang serve", ErrorKind::MissingRequiredArgument) if has_command => Some(
+            "`unhang wrap -- CMD` serves the client that starts it; `unhang serve --http ADDRESS -- CMD` \
+             serves clients over HTTP",
+        ),
+        ("unhang serve", ErrorKind::UnknownArgument) if !refused.starts_with('-') => {
+            Some("write `--` before a server's command: `unhang serve --http ADDRESS -- CMD`")
+        }
+        _ => None,
+    }
 }
 
 /// Returns the error about a value that begins with a hyphen, as in `--call-timeout -5s`. The parser takes such a value for a flag, and

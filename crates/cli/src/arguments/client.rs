@@ -51,7 +51,7 @@ pub(crate) struct AdHoc {
 }
 
 /// Parses a header, as HTTP writes it or with `=`. Neither sign can stand in a name.
-fn header(text: &str) -> Result<(String, String), &'static str> {
+pub(super) fn header(text: &str) -> Result<(String, String), &'static str> {
     let (name, value) = text.split_once([':', '=']).ok_or("write NAME: VALUE")?;
     if name.trim().is_empty() {
         return Err("the name is missing: write NAME: VALUE");

@@ -31,6 +31,7 @@ pub(crate) fn run(arguments: Arguments) -> ExitCode {
         Command::Job(job) => job::run(job, verbose),
         Command::State(state) => state::run(state, verbose),
         Command::Serve(serve) => serve::run(&serve, verbose),
+        Command::Bridge(bridge) => serve::bridge(bridge, verbose),
         Command::Servers(servers) => client::servers(&servers, verbose),
         Command::Tools(tools) => client::tools(&tools, verbose),
         Command::Resources(listing) => client::list(ServerList::Resources, &listing, verbose),

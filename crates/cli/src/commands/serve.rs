@@ -5,18 +5,13 @@
 
 mod access;
 mod listening;
+mod one_server;
 mod plan;
 mod reload;
 mod service_manager;
 mod telemetry;
 
-use std::{
-    io,
-    path::{Path, PathBuf},
-    process::ExitCode,
-    sync::Arc,
-    time::Duration,
-};
+use std::{io, path::Path, process::ExitCode, sync::Arc, time::Duration};
 
 use tokio::{
     runtime,
@@ -50,14 +45,17 @@ use unhang_terminal::{output, text::escaped};
 use self::{
     access::PreparedHttp,
     listening::{HttpListening, listen, unused},
-    plan::{InheritedVariables, ServePlan},
+    plan::{InheritedVariables, ServePlan, ServeSource},
     reload::{Current, Entrance, Reload, stamp},
     service_manager::HandedSockets,
 };
 use super::engine::options;
 use crate::{
-    arguments::Serve,
-    commands::client::files::{FILE, clients_of_user, own_file_of_user},
+    arguments::{Serve, bridge::BridgeArguments},
+    commands::client::{
+        files::{FILE, clients_of_user, own_file_of_user},
+        server_launch::url_name,
+    },
     data_folder,
     diagnostics::{Diagnostics, KeptLog, LOG_HINT},
     job_environment::{all_variables, inherited},
@@ -74,6 +72,14 @@ const ABOUT_STATE: &str = "Named state fields can store results, and other jobs 
 
 /// The pause between the end of a child and the search for adopted processes that have ended.
 const REAP_PAUSE: Duration = Duration::from_secs(1);
+
+/// Serves the client that has started unhang, from the one server with this URL, until the client or a signal ends the session.
+pub(crate) fn bridge(bridge: BridgeArguments, verbose: bool) -> ExitCode {
+    if let Err(failure) = url_name(&bridge.server.url) {
+        return failure.print(None);
+    }
+    run(&Serve::from(bridge), verbose)
+}
 
 /// Serves clients until the client or a signal ends the session.
 pub(crate) fn run(serve: &Serve, verbose: bool) -> ExitCode {
@@ -94,7 +100,8 @@ pub(crate) fn run(serve: &Serve, verbose: bool) -> ExitCode {
         }
     };
     let limits = serve.limits.limits();
-    let log = KeptLog { name: "serve", cap: limits.stderr_log, logging: &serve.logging, may_be_stderr: true };
+    let name = if serve.bridged.is_some() { "bridge" } else { "serve" };
+    let log = KeptLog { name, cap: limits.stderr_log, logging: &serve.logging, may_be_stderr: true };
     let diagnostics = match Diagnostics::start(&log, verbose) {
         Ok(diagnostics) => diagnostics,
         Err(why) => {
@@ -106,16 +113,17 @@ pub(crate) fn run(serve: &Serve, verbose: bool) -> ExitCode {
         diagnostics.warn(&format!("the limit of open files cannot be raised: {error}"));
     }
     adopt_orphans_of_container();
-    let outcome = prepare(serve, &diagnostics).and_then(|prepared| {
-        let runtime = runtime::Builder::new_current_thread().enable_all().build();
-        let runtime = runtime.map_err(|error| ServeFailure::of_streams(&error))?;
-        // Clients wait for this thread, while jobs keep the processors busy.
-        ask_for_short_turns();
-        let code = runtime.block_on(served(serve, limits, prepared, handed, &diagnostics));
-        // Work that still runs must not delay the end (C-59).
-        runtime.shutdown_background();
-        code
-    });
+    let outcome =
+        source(serve).and_then(|source| prepare(serve, source, &diagnostics)).and_then(|prepared| {
+            let runtime = runtime::Builder::new_current_thread().enable_all().build();
+            let runtime = runtime.map_err(|error| ServeFailure::of_streams(&error))?;
+            // Clients wait for this thread, while jobs keep the processors busy.
+            ask_for_short_turns();
+            let code = runtime.block_on(served(serve, limits, prepared, handed, &diagnostics));
+            // Work that still runs must not delay the end (C-59).
+            runtime.shutdown_background();
+            code
+        });
     exit_code(outcome, &diagnostics)
 }
 
@@ -161,7 +169,7 @@ async fn served(
     diagnostics: &Diagnostics,
 ) -> Result<u8, ServeFailure> {
     let PreparedServe {
-        path,
+        source,
         current,
         given,
         table,
@@ -220,7 +228,7 @@ async fn served(
     let (stops, hangups) = signals_and_hangups().map_err(|error| ServeFailure::of_streams(&error))?;
     let reload = Reload {
         serve: serve.clone(),
-        path,
+        source,
         diagnostics,
         table,
         jobs,
@@ -321,7 +329,7 @@ pub(super) async fn end(
 
 /// Everything behind a session.
 struct PreparedServe {
-    path: PathBuf,
+    source: ServeSource,
     current: Current,
     given: InheritedVariables,
     table: Table,
@@ -356,24 +364,36 @@ fn ties_in_words() -> Option<String> {
     (!ties.is_empty()).then(|| format!("jobs here do not survive everything: {}", ties.join("; ")))
 }
 
-/// Reads the file and opens the data folder.
-fn prepare(serve: &Serve, diagnostics: &Diagnostics) -> Result<PreparedServe, ServeFailure> {
-    let path = match &serve.config {
-        Some(path) => path.clone(),
-        None => own_file_of_user().ok_or_else(nothing_to_serve)?,
-    };
-    let before = stamp(&path);
-    let plan = ServePlan::read(serve, &path)?;
+/// Returns the place that says what is to be served.
+fn source(serve: &Serve) -> Result<ServeSource, ServeFailure> {
+    if let Some(bridged) = &serve.bridged {
+        let server = one_server::by_url(&bridged.url, &bridged.header);
+        return Ok(ServeSource::OneServer(Box::new(server)));
+    }
+    if !serve.command.is_empty() {
+        return Ok(ServeSource::OneServer(Box::new(one_server::by_command(&serve.command)?)));
+    }
+    let path = serve.config.clone().or_else(own_file_of_user);
+    Ok(ServeSource::File(path.ok_or_else(nothing_to_serve)?))
+}
+
+/// Reads the configuration and opens the data folder.
+fn prepare(
+    serve: &Serve,
+    source: ServeSource,
+    diagnostics: &Diagnostics,
+) -> Result<PreparedServe, ServeFailure> {
+    let before = source.file().map(stamp);
+    let plan = ServePlan::read(serve, &source)?;
     let current = Current::of(&plan, before);
     let flags = serve.limits.settings();
     let warn = |text: &str| diagnostics.warn(text);
-    let meeting_point = match serve.own {
-        true => None,
-        false => plan.meeting_place(&path, &flags).unwrap_or_else(|error| {
+    let meeting_point = source.file().filter(|_| !serve.own).and_then(|path| {
+        plan.meeting_place(path, &flags).unwrap_or_else(|error| {
             warn(&format!("servers are not shared with other windows: {error}"));
             None
-        }),
-    };
+        })
+    });
     let given = plan.given().clone();
     let job_tools = plan.job_tools();
     let ServePlan { lineup, tools, jobs, state, http_settings, telemetry, secrets, warnings, .. } = plan;
@@ -404,7 +424,7 @@ fn prepare(serve: &Serve, diagnostics: &Diagnostics) -> Result<PreparedServe, Se
     let service = Arc::new(service);
     let table = Table::new(tools, &serve.tool_mode, Arc::clone(&service) as _, job_tools)?;
     Ok(PreparedServe {
-        path,
+        source,
         current,
         given,
         table,

@@ -35,8 +35,8 @@ pub(crate) fn run(wrap: &WrapArguments, verbose: bool) -> ExitCode {
         // The rest of the URL may be secret.
         let shown = without_secrets(url.split(['?', '#']).next().unwrap_or_default());
         let message = format!("`{}` is a URL, and `unhang wrap` guards a command", escaped(&shown));
-        let hint = "write it as `url` under [servers.NAME] of unhang.toml and give the client `unhang serve \
-            --config unhang.toml`; `unhang tools URL` lists its tools from here";
+        let hint = "`unhang bridge URL` offers it to the client as a stdio server; `unhang tools URL` lists its \
+            tools from here";
         output::error(&message, Some(hint));
         return ExitCode::from(exit::USAGE);
     }

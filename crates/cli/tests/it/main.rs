@@ -79,6 +79,7 @@ mod manual;
 mod modern_asked;
 mod named_culprits;
 mod next_steps;
+mod one_server;
 mod oversized_answers;
 mod own_tasks;
 mod pages;

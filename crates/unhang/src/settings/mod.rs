@@ -151,6 +151,22 @@ pub struct Loaded {
 }
 
 impl Settings {
+    /// Makes settings with these servers, and everything else at its default.
+    #[must_use]
+    pub fn of_servers(servers: Vec<ServerSettings>) -> Self {
+        Self {
+            jobs: JobSettings::default(),
+            state: StateSettings::default(),
+            tools: Vec::new(),
+            servers,
+            style: Style::default(),
+            clocks: Clocks::default(),
+            http: HttpSettings::default(),
+            gateway: GatewaySettings::default(),
+            telemetry: TelemetrySettings::default(),
+        }
+    }
+
     /// Reads the text of a file. `file` is its name in complaints, `folder` its folder, and `lookup` the environment.
     ///
     /// # Errors

@@ -65,6 +65,14 @@ impl ServerSettings {
         }
     }
 
+    /// Makes the one server of a process, which is in no file. Its tools keep their names. A command gets the whole environment of this
+    /// process.
+    #[must_use]
+    pub fn alone(name: &str, transport: Transport) -> Self {
+        let prefix = Some(String::new());
+        Self { prefix, ..Self::new(name, transport, LimitSettings::default()) }
+    }
+
     /// Returns the secrets of the server: the values of its variables, its headers, the user and the query of its URL, and the client
     /// secret that its authorization server knows.
     #[must_use]

@@ -96,7 +96,7 @@ pub(super) fn by_url(
 }
 
 /// Returns the name of a server of which only the URL is known.
-pub(super) fn url_name(url: &str) -> Result<String, CommandFailure> {
+pub(in crate::commands) fn url_name(url: &str) -> Result<String, CommandFailure> {
     Ok(checked(url, &[])?.shown())
 }
 
@@ -104,8 +104,14 @@ fn checked(url: &str, headers: &[(String, String)]) -> Result<Address, CommandFa
     // The rest of the URL may be secret. Schemes may be in upper case.
     let scheme = url.split("://").next().unwrap_or_default();
     if !["http", "https"].iter().any(|known| scheme.eq_ignore_ascii_case(known)) {
-        let message = format!("`{}://` is not http:// or https://", escaped(scheme));
-        return Err(CommandFailure::usage(message, None));
+        let (sign, hint) = match url.contains("://") {
+            true => ("://", None),
+            false => {
+                ("", Some("a URL begins with http:// or https://; `unhang wrap -- CMD` guards a command"))
+            }
+        };
+        let message = format!("`{}{sign}` is not http:// or https://", escaped(scheme));
+        return Err(CommandFailure::usage(message, hint));
     }
     let address = address(url.to_owned(), headers.to_vec());
     address.check().map_err(|error| unusable("this text", &error))?;

@@ -16,15 +16,12 @@ use std::{
 
 use unhang::{
     client::DecliningListener,
-    clients::Clocks,
     gateway::{RequestTimeouts, Scope, ServerEntry, ServerSet},
     notices::Notices,
     promotion::Promotion,
-    route::names::Style,
     secrets::Secrets,
     settings::{
-        GatewaySettings, HttpSettings, JobSettings, LimitSettings, Loaded, ServerSettings, Settings,
-        StateSettings, TelemetrySettings, ToolSettings, Transport,
+        JobSettings, LimitSettings, Loaded, ServerSettings, Settings, StateSettings, ToolSettings, Transport,
     },
     sharing::MeetingPoint,
     telemetry::TelemetrySpec,
@@ -44,6 +41,41 @@ use crate::{
 
 /// The variables with the proxies for servers over HTTP, in upper case; lower case counts as well.
 const PROXIES: [&str; 4] = ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"];
+
+/// The place that says what is to be served.
+#[derive(Clone, Debug)]
+pub(super) enum ServeSource {
+    /// A configuration file.
+    File(PathBuf),
+    /// The command line, which names one server.
+    OneServer(Box<ServerSettings>),
+}
+
+impl ServeSource {
+    /// Returns the file, if there is one.
+    pub(super) fn file(&self) -> Option<&Path> {
+        match self {
+            Self::File(path) => Some(path),
+            Self::OneServer(_) => None,
+        }
+    }
+
+    /// Returns its name in messages.
+    pub(super) fn shown(&self) -> String {
+        self.file().map_or_else(|| "the command line".to_owned(), |path| path.display().to_string())
+    }
+
+    /// Reads the settings, with warnings about errors that harm nothing else.
+    fn settings(
+        &self,
+        asked: &RefCell<BTreeMap<String, Option<String>>>,
+    ) -> Result<(Settings, Vec<String>), String> {
+        match self {
+            Self::File(path) => load(path, asked),
+            Self::OneServer(server) => Ok((Settings::of_servers(vec![(**server).clone()]), Vec::new())),
+        }
+    }
+}
 
 /// Everything that is to be served.
 pub(super) struct ServePlan {
@@ -95,10 +127,10 @@ impl InheritedVariables {
 }
 
 impl ServePlan {
-    /// Reads this file, and the files that it and the flags name.
-    pub(super) fn read(serve: &Serve, path: &Path) -> Result<ServePlan, String> {
+    /// Reads what the source says, and the files that it and the flags name.
+    pub(super) fn read(serve: &Serve, source: &ServeSource) -> Result<ServePlan, String> {
         let variables = RefCell::default();
-        let (settings, mut warnings) = load(path, &variables)?;
+        let (settings, mut warnings) = source.settings(&variables)?;
         let Settings { jobs, state, tools, servers, style, clocks, http, gateway, telemetry } = settings;
         let secrets = servers.iter().map(ServerSettings::secrets).collect();
         // The limit of one client's requests says nothing about the number of requests that a server can take.
@@ -115,7 +147,7 @@ impl ServePlan {
         });
         let entries = servers_made.collect::<Result<Vec<ServerEntry>, String>>()?;
         warnings.extend(entries.iter().flat_map(never_jobs));
-        let mut files = vec![path.to_owned()];
+        let mut files: Vec<PathBuf> = source.file().map(Path::to_owned).into_iter().collect();
         if serve.http.is_some() {
             files.extend(serve.token_file.clone());
             files.extend(http.tls.iter().flat_map(|tls| [tls.certificate.clone(), tls.key.clone()]));
@@ -265,13 +297,7 @@ fn load(
                     Err(complaint) => warnings.push(format!("{complaint}; `{}` is left out", server.name)),
                 }
             }
-            let (jobs, http) = (JobSettings::default(), HttpSettings::default());
-            let state = StateSettings::default();
-            let (style, gateway) = (Style::default(), GatewaySettings::default());
-            let telemetry = TelemetrySettings::default();
-            let clocks = Clocks::default();
-            let tools = Vec::new();
-            Ok((Settings { jobs, state, tools, servers, style, clocks, http, gateway, telemetry }, warnings))
+            Ok((Settings::of_servers(servers), warnings))
         }
     }
 }

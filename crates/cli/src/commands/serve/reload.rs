@@ -28,7 +28,7 @@ use unhang::{
     tools::{CurrentTable, JobTools, Table, Toolbox, service::JobService},
 };
 
-use super::plan::{InheritedVariables, ServePlan};
+use super::plan::{InheritedVariables, ServePlan, ServeSource};
 use crate::{arguments::Serve, diagnostics::Diagnostics};
 
 /// The interval at which files are examined. A changed file is read once it has stayed the same for so long, because editors write in
@@ -41,7 +41,7 @@ type FileStamp = Option<[i128; 7]>;
 /// A follower that applies changes of the configuration to everything that is served.
 pub(super) struct Reload<'a> {
     pub(super) serve: Serve,
-    pub(super) path: PathBuf,
+    pub(super) source: ServeSource,
     pub(super) diagnostics: &'a Diagnostics,
     pub(super) table: Arc<CurrentTable>,
     pub(super) jobs: Arc<dyn JobService>,
@@ -75,10 +75,12 @@ pub(super) struct Current {
 }
 
 impl Current {
-    /// Makes the state of this plan. `before` is the stamp that the first file had before it was read.
-    pub(super) fn of(plan: &ServePlan, before: FileStamp) -> Current {
+    /// Makes the state of this plan. `before` is the stamp that the configuration file had before it was read, if there is such a file.
+    pub(super) fn of(plan: &ServePlan, before: Option<FileStamp>) -> Current {
         let mut stamps: Vec<FileStamp> = plan.files.iter().map(|file| stamp(file)).collect();
-        stamps[0] = before;
+        if let Some((first, before)) = stamps.first_mut().zip(before) {
+            *first = before;
+        }
         Current {
             tools: format!("{:?}", plan.tools),
             job_tools: plan.job_tools(),
@@ -154,10 +156,10 @@ impl Reload<'_> {
     }
 
     async fn read_again(&mut self, cause: Cause) {
-        let (serve, path) = (self.serve.clone(), self.path.clone());
+        let (serve, source) = (self.serve.clone(), self.source.clone());
         let read = spawn_blocking(move || {
-            let before = stamp(&path);
-            ServePlan::read(&serve, &path).map(|plan| (Current::of(&plan, before), plan))
+            let before = source.file().map(stamp);
+            ServePlan::read(&serve, &source).map(|plan| (Current::of(&plan, before), plan))
         });
         let read = match read.await {
             Ok(Ok((current, plan))) => {
@@ -167,7 +169,7 @@ impl Reload<'_> {
             Ok(Err(why)) => Err(why),
             Err(error) => Err(error.to_string()),
         };
-        let path = self.path.display();
+        let path = self.source.shown();
         match read {
             Ok(told) if !told.is_empty() => {
                 self.diagnostics.notice(&format!("{path} was read again: {}", told.join("; ")));
@@ -199,7 +201,7 @@ impl Reload<'_> {
                     return Err(format!(
                         "{}: the file has no token and no [http.oauth], but other machines can reach \
                          {address}",
-                        self.path.display(),
+                        self.source.shown(),
                     ));
                 }
                 let admission = Admission { hosts: http_settings.hosts(&entrance.addresses), access };
