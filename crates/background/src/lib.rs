@@ -448,7 +448,7 @@ impl PromotedCalls {
             CallEnd::Cancelled => "cancelled",
         };
         let is_joined = matches!(end, CallEnd::Answered { is_error: false, .. });
-        match held.settle_with_room(end).await {
+        match held.settle_in_the_end(end).await {
             Ok(status) => tracing::info!(job = id.as_str(), "{outcome} after {:?}", status.elapsed()),
             Err(error) => {
                 tracing::warn!(job = id.as_str(), "{outcome}, but unhang cannot store this end: {error}");
@@ -530,7 +530,7 @@ impl PromotedCalls {
 /// Stores the end of a call. If that fails, the log says so.
 async fn store_end(held: HeldCall, end: CallEnd) {
     let id = held.id();
-    if let Err(error) = held.settle_with_room(end).await {
+    if let Err(error) = held.settle_in_the_end(end).await {
         tracing::warn!(job = id.as_str(), "unhang cannot store the end of the job: {error}");
     }
 }

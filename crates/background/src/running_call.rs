@@ -28,7 +28,12 @@ use super::{
     stream_tickets::{StreamNotes, not_resumed},
     tickets,
 };
-use unhang_core::{config::INPUT_ROUNDS, fault::FaultKind, wording::shortened};
+use unhang_core::{
+    config::INPUT_ROUNDS,
+    fault::{Fault, FaultKind},
+    units::in_words,
+    wording::shortened,
+};
 use unhang_gateway::{KnownTask, OpenServerQuestion, Replied, ServerAnswer, SideMessage, TaskNews};
 use unhang_upstream::{
     client::{Error, ServerError},
@@ -115,7 +120,11 @@ impl RunningCall {
                         let is_resumed = self.source.is_resumed();
                         let loss = is_resumed.then(|| not_resumed(&answered, is_repeatable)).flatten();
                         let long_result = self.source.long_result();
-                        return loss.unwrap_or_else(|| end(answered, long_result, is_repeatable));
+                        let unanswered = inputs.open(held.id()).into_iter().next();
+                        let unanswered = unanswered.map(|input| input.method);
+                        return loss.unwrap_or_else(|| {
+                            end(answered, long_result, (is_repeatable, unanswered.as_deref()))
+                        });
                     };
                     rounds += usize::from(!next_round.is_of_unhang());
                     match self.input(held, next_round, to).await {
@@ -144,7 +153,7 @@ impl RunningCall {
             biased;
             () = held.cancelled() => Err(CallEnd::Cancelled),
             () = time_is_over => Err(no_input_in_time(is_repeatable)),
-            why = server_over => Err(end(why, None, is_repeatable)),
+            why = server_over => Err(end(why, None, (is_repeatable, None))),
             params = next_round.answered(id, to, &self.params) => params.ok_or_else(nobody_answers),
         }
     }
@@ -315,11 +324,21 @@ fn decline(method: &str, reply: oneshot::Sender<Replied>) {
         reply.send(Err((FaultKind::MethodNotFound.code(), format!("`{method}` is declined: {why}")).into()));
 }
 
-/// Returns how the job ends with this answer, whose result is in a file if it is long.
-fn end(answered: ServerAnswer, long_result: Option<FilePart>, is_repeatable: bool) -> CallEnd {
+/// The characters that a record has of what a server says about the end of a call.
+const MOST_OF_DETAIL: usize = 2000;
+
+/// Returns how the job ends with this answer, whose result is in a file if it is long. `unanswered` is the method of a question that waits for
+/// the client.
+fn end(
+    answered: ServerAnswer,
+    long_result: Option<FilePart>,
+    (is_repeatable, unanswered): (bool, Option<&str>),
+) -> CallEnd {
+    // A server may say megabytes, which are in the error as well.
+    let short = |text: &str| shortened(text, MOST_OF_DETAIL).into_owned();
     let failed = |reason, detail: String, error: Option<String>| CallEnd::Failed {
         reason,
-        detail: format!("{detail}; {}", advice(is_repeatable)),
+        detail: format!("{}; {}", short(&detail), advice(is_repeatable)),
         error,
     };
     match answered.outcome {
@@ -329,12 +348,15 @@ fn end(answered: ServerAnswer, long_result: Option<FilePart>, is_repeatable: boo
             // The server itself has answered, so its error stands without advice.
             None => CallEnd::Failed {
                 reason: EndReason::ServerError,
-                detail: error.message.clone(),
+                detail: short(&error.message),
                 error: Some(error.to_json()),
             },
         },
         Err(Error::Failure(failure)) => {
-            let fault = failure.fault();
+            let mut fault = failure.fault();
+            if fault.kind == FaultKind::Deadline {
+                blame_job_timeout(&mut fault, unanswered);
+            }
             let reason = match fault.kind {
                 FaultKind::Deadline => EndReason::Timeout,
                 FaultKind::BadResponse | FaultKind::TooLarge => EndReason::ServerError,
@@ -347,6 +369,20 @@ fn end(answered: ServerAnswer, long_result: Option<FilePart>, is_repeatable: boo
         }
         Err(other) => failed(EndReason::ServerExited, format!("the server cannot be asked: {other}"), None),
     }
+}
+
+/// Words that the time of a job is over. The limit of its request is the job's, whoever watches over that.
+fn blame_job_timeout(fault: &mut Fault<'_>, unanswered: Option<&str>) {
+    let Some(method) = unanswered else {
+        fault.hint = "unhang cancelled the call; raise --job-timeout if it needs longer";
+        return;
+    };
+    let limit = in_words(fault.limit.unwrap_or(fault.elapsed));
+    fault.happened = format!(
+        "`{}` needs the client's answer to `{method}`, which did not come within {limit}",
+        fault.server
+    );
+    fault.hint = "unhang cancelled the call; answer the question in time, or raise --job-timeout";
 }
 
 /// Returns the reason that another unhang (a gateway, or the leading window) gave for a missing answer. Returns `None` if it gave none.

@@ -68,9 +68,16 @@ impl LongAnswers {
         let file = self.current.as_mut()?;
         let (bytes, is_whole) = lines.held_of_line();
         let (count, length) = (bytes.len(), file.length() + bytes.len() as u64);
-        // `Lines` itself knows what to do with a line that may be too long.
-        let is_too_long = length > self.max_message as u64;
-        let appended = if is_too_long { Err(io::ErrorKind::FileTooLarge.into()) } else { file.append(bytes) };
+        // A carriage return may belong to the ending.
+        if length > self.max_message as u64 + 1 {
+            self.skip(lines);
+            return None;
+        }
+        let appended = match length > self.max_message as u64 {
+            // `Lines` itself knows whether such a line is too long.
+            true => Err(io::ErrorKind::FileTooLarge.into()),
+            false => file.append(bytes),
+        };
         if let Err(error) = appended {
             self.refuse(&error);
             self.give_up(lines);
@@ -85,12 +92,23 @@ impl LongAnswers {
 
     /// Puts the bytes of a line that is not whole back into memory.
     pub(crate) fn give_up(&mut self, lines: &mut Lines) {
+        self.refill(lines, Lines::push);
+    }
+
+    /// Reads of a line that is too long only what [`Lines`] keeps of it.
+    fn skip(&mut self, lines: &mut Lines) {
+        self.refill(lines, Lines::push_skipped);
+    }
+
+    /// Has `push` take the bytes of the line that is coming.
+    fn refill(&mut self, lines: &mut Lines, mut push: impl FnMut(&mut Lines, &[u8])) {
         let Some(file) = self.current.take() else { return };
         let mut all = Lines::new(self.max_message);
         // A byte order mark counts at the beginning of the stream alone, and this is not it.
         all.push(b"\n");
         let _blank = all.next_line().is_some();
-        if let Err(error) = file.finish().copy_to(&mut Refill(&mut all)) {
+        let mut refill = Refill(|bytes: &[u8]| push(&mut all, bytes));
+        if let Err(error) = file.finish().copy_to(&mut refill) {
             tracing::warn!("the beginning of a long line is lost: {error}");
         }
         all.push(lines.held());
@@ -134,14 +152,12 @@ fn note_whole(line: &[u8], note: impl FnOnce(Line<'_>)) {
     }
 }
 
-/// Takes the pieces of a line into memory.
-struct Refill<'a>(&'a mut Lines);
+/// Takes the pieces of a line.
+struct Refill<F>(F);
 
-impl io::Write for Refill<'_> {
+impl<F: FnMut(&[u8])> io::Write for Refill<F> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.push(bytes);
-        // A line that is too long is skimmed at once.
-        let _not_whole = self.0.next_line().is_some();
+        (self.0)(bytes);
         Ok(bytes.len())
     }
 

@@ -7,13 +7,14 @@
 
 use std::{io, os::unix::ffi::OsStrExt, time::Duration};
 
+use serde::de::IgnoredAny;
 use tokio::{task::yield_now, time::Instant};
 use unhang_proc::{
     drain::Tail,
     server::{ErrorPipe, Exit, Server, ServerEvent, ServerSpec},
     spawn::Environment,
 };
-use unhang_wire::{Id, Lines, compose};
+use unhang_wire::{Id, Line, Lines, compose};
 
 use super::{
     Mailbox,
@@ -25,7 +26,7 @@ use super::{
     upstream_session::{Outgoing, RequestOrigin, UpstreamConfig, UpstreamEvent, UpstreamSession},
 };
 use unhang_core::{
-    config::STOP_SLACK,
+    config::{LARGE_BUFFER_KEPT, STOP_SLACK},
     error::Failure,
     fault::{FaultKind, Uselessness, end_of_server},
     health::{Advice, Health},
@@ -83,6 +84,8 @@ struct StdioActor {
     starts_another: bool,
     /// The time by which the server has to have gone, once its end has begun.
     ends_by: Option<Instant>,
+    /// When the memory of a long line is given back.
+    release_at: Option<Instant>,
     /// The requests that are jobs, for which the server goes on when this process has ended.
     keeping: RequestKeeping,
 }
@@ -105,6 +108,7 @@ impl StdioActor {
             had_read: None,
             starts_another: false,
             ends_by: None,
+            release_at: None,
             keeping: RequestKeeping::default(),
             server,
             tail,
@@ -254,11 +258,20 @@ impl StdioActor {
     }
 
     /// Returns when this actor has to be woken, whatever the session waits for; `None` if it need not be.
-    fn next_look(&self) -> Option<Instant> {
+    fn next_look(&mut self) -> Option<Instant> {
+        if self.lines.is_large() {
+            self.release_at.get_or_insert_with(|| Instant::now() + LARGE_BUFFER_KEPT);
+        }
         // Another thread reads the server's stderr, and tells nobody.
         let looks = self.upstream_session.is_shaking() && self.stderr_seen == 0;
         let health = self.watches_health().then(|| self.upstream_session.at(self.health.next_tick()));
-        looks.then(|| Instant::now() + LIFE_LOOK).into_iter().chain(health).chain(self.ends_by).min()
+        looks
+            .then(|| Instant::now() + LIFE_LOOK)
+            .into_iter()
+            .chain(health)
+            .chain(self.ends_by)
+            .chain(self.release_at)
+            .min()
     }
 
     fn watches_health(&self) -> bool {
@@ -299,6 +312,9 @@ impl StdioActor {
         }
         if matches!(event, UpstreamEvent::Time) {
             self.check_health();
+            if self.release_at.take_if(|at| *at <= Instant::now()).is_some() {
+                self.lines.release();
+            }
         }
         self.upstream_session.attend(event, self.to_server.cost());
     }
@@ -455,6 +471,11 @@ impl StdioActor {
             long_answers.give_up(&mut self.lines);
         }
         while let Some(line) = self.lines.finish() {
+            // A server that dies in the middle of an answer has not answered; its end is the reason.
+            if is_cut_off(&line) {
+                tracing::warn!("`{}` ended in the middle of a line", self.upstream_session.name);
+                continue;
+            }
             self.upstream_session.line(line);
         }
         if let Some(process) = &mut self.process {
@@ -520,6 +541,12 @@ impl StdioActor {
         }
         self.upstream_session.gone();
     }
+}
+
+/// Returns whether this is the beginning of a JSON text and not the whole of it.
+fn is_cut_off(line: &Line<'_>) -> bool {
+    let Line::Whole(text) = line else { return false };
+    serde_json::from_slice::<IgnoredAny>(text).is_err_and(|error| error.is_eof())
 }
 
 /// The hint for a server that cannot be started.

@@ -195,6 +195,11 @@ impl Lines {
         self.rewind();
     }
 
+    /// Takes the first bytes of a line that is known to be too long. Nothing is held, and none of the bytes is a line feed.
+    pub fn push_skipped(&mut self, bytes: &[u8]) {
+        self.skipping.get_or_insert_default().feed(bytes);
+    }
+
     /// Returns how many bytes of memory are held.
     pub fn capacity(&self) -> usize {
         self.buffer.capacity()

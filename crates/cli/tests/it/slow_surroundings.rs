@@ -11,7 +11,8 @@ use crate::{
     gateway_access::ONE,
     gateway_http::finish,
     harness::{PATIENCE, Sandbox, Web, memory, run_to_end, signal, wait_until},
-    slow_outlives::{Scene, until_go},
+    processes::children,
+    slow_outlives::{LARGE, Scene, until_go},
 };
 
 /// When calls of a server become jobs here, but for the one that counts.
@@ -287,9 +288,26 @@ fn a_call_holder_takes_an_answer_for_which_it_has_no_memory() {
     assert_eq!(ended["status"], "completed", "{ended}; {:.3000}", scene.sandbox.log());
     let result = scene.unhang_job(&["result", job.as_str().expect("an id")]);
     assert!(result["results"]["content"][0]["text"] == text(SIZE), "{:.1000}", result.to_string());
-    let resident = memory(holder, "VmRSS:").expect("it works on the other call");
-    assert!(resident < (SIZE as u64) / 3, "it keeps nothing of the answer: {resident}");
+    let kept = memory(holder, "RssAnon:").expect("it works on the other call");
+    assert!(kept < (SIZE as u64) / 3, "it keeps nothing of the answer: {kept}");
     scene.unhang_job(&["cancel", other.as_str().expect("an id")]);
     assert_eq!(scene.ended(&other)["status"], "cancelled");
     scene.sandbox.assert_nothing_left();
+}
+
+/// The finding: the half answer was told as a fault of the server.
+#[test]
+fn a_server_that_dies_in_the_middle_of_its_answer_is_the_reason_of_its_job() {
+    let mut scene = Scene::guarded();
+    let job = scene.job(until_go("one", LARGE));
+    let server = children(scene.lifeline)[0].pid;
+    let holder = scene.kill();
+    signal(holder, Signal::STOP);
+    let written = || fs::metadata(scene.sandbox.path().join("said")).expect("a file").len();
+    let before = written();
+    scene.go();
+    wait_until("a part is in the pipe", PATIENCE, || written() > before + (32 << 10));
+    signal(server, Signal::KILL);
+    signal(holder, Signal::CONT);
+    scene.failed(&job, "server_exited", "signal 9");
 }

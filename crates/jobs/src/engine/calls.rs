@@ -18,7 +18,7 @@
 //!
 //! - A call takes no slot: the server does the work, and runs already.
 //! - A call that is settled as completed has its result on the disk first.
-//! - An end that finds no room on the disk stays with the holder, who can try again.
+//! - An end that the disk does not take stays with the holder, who tries again until the data folder has been gone for too long.
 //! - While its holder lives, no other process says how a call ended; a process that wants it to end tells the holder. The holder has the
 //!   lock of the job's folder, for processes that cannot see it.
 
@@ -32,6 +32,7 @@ use std::{
     time::Duration,
 };
 
+use rustix::io::Errno;
 use tokio::{
     sync::{oneshot, watch},
     time::{Instant, sleep, timeout},
@@ -305,24 +306,34 @@ impl HeldCall {
             .await
     }
 
-    /// Does the same as [`Self::settle`], and waits for room if the disk is full: no other process knows the end. The log of this process
-    /// says so.
+    /// Does the same as [`Self::settle`], and tries again as long as the disk or the database fails: no other process knows the end. The log
+    /// of this process says so. If somebody cancels the job meanwhile, it ends as cancelled if that can be stored.
     ///
     /// # Errors
-    /// Fails as [`Self::settle`] does, but not for lack of room.
-    pub async fn settle_with_room(mut self, end: CallEnd) -> Result<JobStatus, JobError> {
-        let (id, end) = (self.id(), Arc::new(end));
-        let mut waits = false;
+    /// Fails if the job is gone.
+    pub async fn settle_in_the_end(mut self, end: CallEnd) -> Result<JobStatus, JobError> {
+        let (id, end, cancelled) = (self.id(), Arc::new(end), Arc::new(CallEnd::Cancelled));
+        let mut told = None;
         loop {
-            match self.try_settle(&end).await {
-                Err(error @ JobError::NoRoomForEnd { .. }) => {
-                    if !std::mem::replace(&mut waits, true) {
-                        tracing::warn!(job = id.as_str(), "{error}; unhang tries again every second");
-                    }
-                    sleep(ROOM_LOOK).await;
-                }
+            let error = match self.try_settle(&end).await {
+                Err(error) if error.is_of_the_disk() => error,
                 settled => return settled,
+            };
+            if *self.cancelled.borrow()
+                && let Ok(status) = self.try_settle(&cancelled).await
+            {
+                return Ok(status);
             }
+            // A folder that was moved may come back, and one that was removed does not.
+            if self.claim.inner.presence.is_gone() {
+                return Err(error);
+            }
+            let text = error.to_string();
+            if told.as_ref() != Some(&text) {
+                tracing::warn!(job = id.as_str(), "{text}; unhang tries again every second");
+                told = Some(text);
+            }
+            sleep(ROOM_LOOK).await;
         }
     }
 }
@@ -331,6 +342,12 @@ impl HeldCall {
 fn write_end(inner: &EngineState, claim: &UnclaimedCall, end: &CallEnd) -> Result<JobStatus, JobError> {
     let id = claim.id;
     let format = inner.status(id)?.record.format;
+    if inner.data.is_away() {
+        // A folder made anew would take the end, and nobody would look for it there.
+        return Err(
+            FileError::system("cannot find the data folder", inner.data.path(), Errno::NOENT.into()).into()
+        );
+    }
     let work = inner.data.job(id).work(format);
     let ending = match end.write(&work) {
         // Waiting does not help, so the job ends now and says why its answer is lost.

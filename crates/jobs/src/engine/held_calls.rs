@@ -113,13 +113,16 @@ impl EngineState {
 
     /// Settles the calls that nobody holds any more although this process lives, or leaves them to their keepers.
     pub(super) fn settle_let_go(&self, store: &mut Store) -> Result<(), JobError> {
-        for call in std::mem::take(&mut *self.calls.let_go()) {
+        // A guard in the head of the loop would live as long as the loop, and a call that is put back needs the lock.
+        let let_go = std::mem::take(&mut *self.calls.let_go());
+        for call in let_go {
             let id = call.id;
             if !call.was_answered && keepers::leave(self, id).unwrap_or(false) {
                 continue;
             }
-            let known = self.memory.status(id).and_then(|status| status.record.call);
-            let ending = end_without_holder(known.as_ref());
+            // Somebody has removed the job, or put another database in its place.
+            let Some(known) = self.memory.status(id) else { continue };
+            let ending = end_without_holder(known.record.call.as_ref());
             let settled = write_ending(&self.data, id, &ending)
                 .map_err(StoreError::from)
                 .and_then(|ending| settle(&self.data, store, id, &ending, &self.admission()));

@@ -33,6 +33,11 @@ impl FolderPresence {
         away_since.is_some_and(|since| now().saturating_sub(since) >= AWAY_LIMIT)
     }
 
+    /// Returns whether the folder has been gone for so long that nobody waits for it any more.
+    pub(super) fn is_gone(&self) -> bool {
+        self.away_for().is_some_and(|away| away >= AWAY_LIMIT)
+    }
+
     /// Returns how long the folder has been gone; `None` if it is there.
     fn away_for(&self) -> Option<Duration> {
         let away_since = *self.away_since.lock().unwrap_or_else(PoisonError::into_inner);

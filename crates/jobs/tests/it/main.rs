@@ -20,5 +20,6 @@ mod submitted;
 mod survivors;
 mod sweeps;
 mod tickets;
+mod unstorable_ends;
 mod versions;
 mod watched;

@@ -344,7 +344,9 @@ impl ToolNames {
         let Self { prefix } = self;
         let left = match status {
             JobState::Completed => "the tool's answer",
-            JobState::Failed | JobState::Cancelled | JobState::Lost => "the reason why there is no answer",
+            JobState::Failed | JobState::Lost => "the reason why there is no answer",
+            // Whoever cancelled it knows the reason.
+            JobState::Cancelled => return Vec::new(),
             JobState::Queued | JobState::Starting | JobState::Running => return self.steps_while_it_runs(id),
         };
         vec![format!("{prefix}{GET_JOB_RESULTS}(job_id=\"{id}\") has {left}")]

@@ -1,0 +1,100 @@
+//! Ends of calls that the disk does not take: the holder keeps them, and nothing stands still meanwhile.
+
+use std::{fs, time::Duration};
+
+use tokio::{
+    task::JoinHandle,
+    time::{sleep, timeout},
+};
+use unhang_jobs::{
+    engine::{CallEnd, HeldCall, JobStatus},
+    error::JobError,
+    id::JobId,
+    record::JobState,
+};
+
+use crate::{
+    calls::call,
+    common::{Bench, PATIENCE},
+};
+
+const ANSWER: &str = r#"{"content":[]}"#;
+
+/// A call that is held.
+async fn held(bench: &Bench) -> (HeldCall, JobId) {
+    let (held, _) = bench.engine.adopt(call()).await.unwrap();
+    let id = held.id();
+    (held, id)
+}
+
+/// Settles a call with its answer, beside the test.
+fn settling(held: HeldCall) -> JoinHandle<Result<JobStatus, JobError>> {
+    let answered = CallEnd::Answered { result: ANSWER.to_owned().into(), is_error: false };
+    tokio::spawn(held.settle_in_the_end(answered))
+}
+
+/// The status with which a call was settled.
+async fn settled(settling: JoinHandle<Result<JobStatus, JobError>>) -> JobState {
+    let settled = timeout(PATIENCE, settling).await.expect("it ends").expect("no panic");
+    settled.expect("the disk takes it").record.status
+}
+
+#[tokio::test]
+async fn an_end_is_stored_as_soon_as_nothing_is_in_its_place() {
+    let bench = Bench::new();
+    let (held, id) = held(&bench).await;
+    let result = bench.work(id).await.join("results.json");
+    fs::create_dir_all(result.join("full")).unwrap();
+    let settling = settling(held);
+    // Its first try has failed by then.
+    sleep(Duration::from_millis(500)).await;
+    assert!(!settling.is_finished());
+    assert_eq!(bench.engine.status(id).await.unwrap().record.status, JobState::Running);
+    fs::remove_dir_all(&result).unwrap();
+    assert_eq!(settled(settling).await, JobState::Completed);
+    assert_eq!(bench.engine.call_result(id).await.unwrap().as_deref(), Some(ANSWER));
+}
+
+#[tokio::test]
+async fn a_job_whose_answer_cannot_be_stored_can_be_cancelled() {
+    let bench = Bench::new();
+    let (held, id) = held(&bench).await;
+    let result = bench.work(id).await.join("results.json");
+    fs::create_dir_all(result.join("full")).unwrap();
+    let settling = settling(held);
+    bench.engine.cancel(id).await.unwrap();
+    assert_eq!(settled(settling).await, JobState::Cancelled);
+}
+
+#[tokio::test]
+async fn an_end_waits_for_a_data_folder_that_was_moved_and_makes_none_in_its_place() {
+    let bench = Bench::new();
+    let (held, id) = held(&bench).await;
+    let (path, aside) = (bench.folder.path().to_owned(), bench.folder.path().with_extension("aside"));
+    fs::rename(&path, &aside).unwrap();
+    let settling = settling(held);
+    // Two of its tries have failed by then.
+    sleep(Duration::from_millis(1500)).await;
+    assert!(!settling.is_finished() && !path.exists());
+    fs::rename(&aside, &path).unwrap();
+    assert_eq!(settled(settling).await, JobState::Completed);
+    assert_eq!(bench.engine.call_result(id).await.unwrap().as_deref(), Some(ANSWER));
+}
+
+/// The finding: the maintenance thread waited for itself.
+#[tokio::test]
+async fn a_call_that_was_let_go_and_cannot_be_settled_holds_nothing_up() {
+    let bench = Bench::new();
+    let (held, id) = held(&bench).await;
+    let folder = bench.work(id).await.parent().unwrap().to_owned();
+    let aside = folder.with_extension("aside");
+    fs::rename(&folder, &aside).unwrap();
+    fs::write(&folder, "no folder").unwrap();
+    drop(held);
+    let other = timeout(PATIENCE, bench.run("true")).await.expect("other jobs end");
+    assert_eq!(other.record.status, JobState::Completed);
+    fs::remove_file(&folder).unwrap();
+    fs::rename(&aside, &folder).unwrap();
+    assert_eq!(bench.end(id).await.record.status, JobState::Failed);
+    timeout(PATIENCE, bench.engine.close()).await.expect("the engine ends").unwrap();
+}
