@@ -11,6 +11,7 @@
 //! - Settings that only the client understands are ignored, because it is the client's file.
 //! - A server that cannot be understood does not affect the others: each has its own outcome.
 //! - A timeout is read only if its name tells the unit.
+//! - A server behind `unhang wrap -- CMD` is the server CMD: nobody here gets two guards, or examines the guard in place of the server.
 
 use std::{borrow::Cow, cell::RefCell, collections::BTreeMap, path::Path, time::Duration};
 
@@ -30,6 +31,7 @@ use super::{
     HttpDialect, LimitSettings, ServerSettings, Transport,
     env_file::variables,
     expand::input_variable,
+    guarded::{OwnCommand, own_command},
     section::{Complaint, Section, SettingValue, SettingsFile},
     server::{checked_url, header_value, texts},
 };
@@ -158,8 +160,12 @@ fn read(name: &str, field: &SettingValue<'_>, at: ForeignFile<'_>) -> Result<Ser
             if words.is_empty() || words[0].is_empty() {
                 return Err(command.complaint("is empty"));
             }
-            let program = words.remove(0);
             words.extend(field.member("args").map(|field| texts(&field)).transpose()?.unwrap_or_default());
+            if let Some(OwnCommand::Guard { at: 0, server: Some(server) }) = own_command(&words) {
+                // The client's entry has a guard. Here, the server is reached and examined itself.
+                words.drain(..server);
+            }
+            let program = words.remove(0);
             let mut environment = of_file;
             if let Some(field) = member(&["env", "environment", "envs"]) {
                 environment.extend(field.variables()?);

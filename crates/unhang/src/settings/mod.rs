@@ -14,6 +14,7 @@ mod declared;
 mod env_file;
 mod expand;
 mod foreign;
+mod guarded;
 mod http;
 mod keys;
 mod limit_keys;
@@ -37,6 +38,7 @@ use unhang_gateway::{Bounds, Capacity, route::names::Style};
 
 pub use declared::{Declaration, declared, sha256};
 pub use foreign::{FileText, ForeignFile, ForeignServer, read_foreign};
+pub use guarded::{OwnCommand, own_command};
 pub use http::{HttpSettings, TlsSettings};
 pub use keys::file_schema;
 pub use section::Complaint;

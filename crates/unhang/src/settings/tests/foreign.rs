@@ -169,3 +169,16 @@ fn f_22_a_file_of_variables_is_read_and_those_of_the_server_go_above_it() {
     let told = servers[0].settings.as_ref().expect_err("there is no such file").to_string();
     assert!(told.contains("servers.a.envFile: /project/nowhere cannot be read: it is not there"), "{told}");
 }
+
+#[test]
+fn a_server_behind_our_guard_is_the_server_itself() {
+    let text = r#"{"mcpServers": {
+        "adopted": {"command": "/opt/unhang", "args": ["wrap", "--name", "adopted", "--", "npx", "-y", "x"], "env": {"A": "b"}},
+        "by hand": {"command": "unhang", "args": ["wrap", "npx", "-y", "x"]}
+    }}"#;
+    let servers = read_in("mcp.json", text).expect("it is right");
+    let stdio = |index: usize| stdio(servers[index].settings.as_ref().expect("it is understood"));
+    assert_eq!(stdio(0), told("npx -y x", "A=b", "/project"));
+    // Where the guard's own words end is not known.
+    assert_eq!(stdio(1), told("unhang wrap npx -y x", "", "/project"));
+}
