@@ -125,6 +125,17 @@ pub fn prune(folder: &Path, name: &str, keep: usize) -> io::Result<()> {
     Ok(())
 }
 
+/// Returns when a log of this name was last written; `None` if there is none.
+#[must_use]
+pub fn last_written(folder: &Path, name: &str) -> Option<SystemTime> {
+    let prefix = sanitised(name) + "-";
+    let entries = fs::read_dir(folder).ok()?.flatten();
+    let logs = entries.filter(|entry| {
+        entry.file_name().to_str().is_some_and(|file_name| writer(file_name, &prefix).is_some())
+    });
+    logs.filter_map(|entry| entry.metadata().ok()?.modified().ok()).max()
+}
+
 /// Parses the number of the process whose log this is. Returns `None` if the log is not of this name: `a-` is not the prefix of
 /// `a-b-12.log`, because the rest is not a number.
 fn writer(file_name: &str, prefix: &str) -> Option<Pid> {
@@ -241,6 +252,20 @@ mod tests {
     #[test]
     fn a_name_loses_what_a_path_is_made_of() {
         assert_eq!(sanitised("../../etc/ü x"), ".._.._etc___x");
+    }
+
+    #[test]
+    fn the_last_run_is_that_of_the_newest_log_of_this_name() {
+        let folder = tempfile::tempdir().unwrap();
+        assert_eq!(last_written(folder.path(), "a"), None);
+        let newest = SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(5_000);
+        for (name, seconds) in
+            [("a-1.log", 3_000), ("a-2.log.1", 5_000), ("a-b-3.log", 9_000), ("a-x.log", 9_000)]
+        {
+            let file = File::create(folder.path().join(name)).unwrap();
+            file.set_modified(SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(seconds)).unwrap();
+        }
+        assert_eq!(last_written(folder.path(), "a"), Some(newest));
     }
 
     #[test]
