@@ -96,7 +96,8 @@ const TABLE: &[(&str, &[&str], &[&str])] = &[
         &[],
     ),
     ("unhang-terminal", &["unhang"], &[]),
-    ("unhang-cli", &["unhang", "unhang-demo-servers", "unhang-terminal"], &["unhang-zoo"]),
+    ("unhang-adopt", &["unhang"], &[]),
+    ("unhang-cli", &["unhang", "unhang-adopt", "unhang-demo-servers", "unhang-terminal"], &["unhang-zoo"]),
     ("unhang-lab", &["unhang", "unhang-terminal", "unhang-zoo"], &[]),
     // Judges rooms from outside; nothing uses it.
     ("unhang-fuzz", &["unhang", "unhang-wire"], &[]),

@@ -1,0 +1,184 @@
+//! Changes of a text as insertions and replacements, and how a person sees them.
+//!
+//! Invariants: edits do not overlap and stand in the order of the text. What is shown of a line hides the values that were named as secret.
+
+use std::ops::Range;
+
+/// The text that stands for a secret value.
+const HIDDEN: &str = "\"…\"";
+/// The longest line that is shown whole, in characters.
+const LONGEST_LINE: usize = 240;
+/// The number of characters that are shown of a longer line before its first change.
+const LEAD: usize = 40;
+
+/// One change: this range of the old text becomes this text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TextEdit {
+    /// The bytes of the old text. An insertion has an empty range.
+    pub range: Range<usize>,
+    /// The new text.
+    pub text: String,
+}
+
+impl TextEdit {
+    pub(crate) fn insert(at: usize, text: String) -> TextEdit {
+        TextEdit { range: at..at, text }
+    }
+
+    pub(crate) fn remove(range: Range<usize>) -> TextEdit {
+        TextEdit { range, text: String::new() }
+    }
+}
+
+/// The changes of one file.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FilePatch(Vec<TextEdit>);
+
+/// Lines that change, as a person sees them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PatchHunk {
+    /// The number of the first old line, from 1.
+    pub line: usize,
+    /// The old lines.
+    pub removed: Vec<String>,
+    /// The new lines.
+    pub added: Vec<String>,
+}
+
+impl FilePatch {
+    /// Makes a patch of edits that do not overlap.
+    pub(crate) fn new(mut edits: Vec<TextEdit>) -> FilePatch {
+        edits.sort_by_key(|edit| (edit.range.start, edit.range.end));
+        FilePatch(edits)
+    }
+
+    /// Returns whether the patch changes nothing.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Returns the text with the changes.
+    #[must_use]
+    pub fn apply(&self, text: &str) -> String {
+        rendered(text, 0..text.len(), &self.0.iter().collect::<Vec<_>>())
+    }
+
+    /// Returns the lines that change, without the values at the `secrets`.
+    #[must_use]
+    pub fn hunks(&self, text: &str, secrets: &[Range<usize>]) -> Vec<PatchHunk> {
+        let masks: Vec<TextEdit> = secrets
+            .iter()
+            .filter(|secret| !self.0.iter().any(|edit| overlap(&edit.range, secret)))
+            .map(|secret| TextEdit { range: secret.clone(), text: HIDDEN.to_owned() })
+            .collect();
+        let mut groups: Vec<Range<usize>> = Vec::new();
+        for edit in &self.0 {
+            let lines = whole_lines(text, &edit.range);
+            match groups.last_mut() {
+                Some(last) if lines.start <= last.end => last.end = last.end.max(lines.end),
+                _ => groups.push(lines),
+            }
+        }
+        groups.into_iter().map(|group| self.hunk(text, group, &masks)).collect()
+    }
+
+    fn hunk(&self, text: &str, group: Range<usize>, masks: &[TextEdit]) -> PatchHunk {
+        let inside = |edit: &&TextEdit| group.start <= edit.range.start && edit.range.end <= group.end;
+        let mut hidden: Vec<&TextEdit> = masks.iter().filter(inside).collect();
+        hidden.sort_by_key(|edit| edit.range.start);
+        let mut changed: Vec<&TextEdit> =
+            self.0.iter().filter(inside).chain(hidden.iter().copied()).collect();
+        changed.sort_by_key(|edit| (edit.range.start, edit.range.end));
+        let lines = |text: &str| text.lines().map(str::to_owned).collect::<Vec<_>>();
+        let mut removed = lines(&rendered(text, group.clone(), &hidden));
+        let mut added = lines(&rendered(text, group.clone(), &changed));
+        let alike = removed.iter().zip(&added).take_while(|(old, new)| old == new).count();
+        removed.drain(..alike);
+        added.drain(..alike);
+        while !removed.is_empty() && removed.last() == added.last() {
+            removed.pop();
+            added.pop();
+        }
+        let line = 1 + text[..group.start].matches('\n').count() + alike;
+        if let ([old], [new]) = (&mut removed[..], &mut added[..]) {
+            (*old, *new) = shortened(old, new);
+        }
+        PatchHunk { line, removed, added }
+    }
+}
+
+fn overlap(one: &Range<usize>, other: &Range<usize>) -> bool {
+    one.start < other.end && other.start < one.end
+}
+
+/// Returns this part of the text with the edits in it.
+fn rendered(text: &str, part: Range<usize>, edits: &[&TextEdit]) -> String {
+    let (mut result, mut at) = (String::with_capacity(part.len() + 256), part.start);
+    for edit in edits {
+        result.push_str(&text[at..edit.range.start]);
+        result.push_str(&edit.text);
+        at = edit.range.end;
+    }
+    result.push_str(&text[at..part.end]);
+    result
+}
+
+/// Returns the lines in which a range lies, with the break of the last one.
+fn whole_lines(text: &str, range: &Range<usize>) -> Range<usize> {
+    let start = text[..range.start].rfind('\n').map_or(0, |end| end + 1);
+    let end = text[range.end..].find('\n').map_or(text.len(), |at| range.end + at + 1);
+    start..end
+}
+
+/// Returns two long lines cut around their first difference.
+fn shortened(old: &str, new: &str) -> (String, String) {
+    if old.chars().count().max(new.chars().count()) <= LONGEST_LINE {
+        return (old.to_owned(), new.to_owned());
+    }
+    let alike = old.chars().zip(new.chars()).take_while(|(old, new)| old == new).count();
+    let from = alike.saturating_sub(LEAD);
+    let cut = |line: &str| {
+        let shown: String = line.chars().skip(from).take(LONGEST_LINE).collect();
+        let (before, is_cut) = (from > 0, line.chars().count() > from + LONGEST_LINE);
+        format!("{}{shown}{}", if before { "…" } else { "" }, if is_cut { "…" } else { "" })
+    };
+    (cut(old), cut(new))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_lines_that_change_are_shown_and_no_secret() {
+        let text = "{\n  \"a\": \"npx\",\n  \"k\": \"hidden\", \"b\": []\n}\n";
+        let place = |what: &str| {
+            let at = text.find(what).expect("it is there");
+            at..at + what.len()
+        };
+        let patch = FilePatch::new(vec![
+            TextEdit::insert(place("[]").start + 1, "1".to_owned()),
+            TextEdit { range: place("\"npx\""), text: "\"unhang\"".to_owned() },
+        ]);
+        assert_eq!(patch.apply(text), "{\n  \"a\": \"unhang\",\n  \"k\": \"hidden\", \"b\": [1]\n}\n");
+        let hunks = patch.hunks(text, &[place("\"hidden\"")]);
+        assert_eq!(
+            hunks,
+            [PatchHunk {
+                line: 2,
+                removed: vec!["  \"a\": \"npx\",".to_owned(), "  \"k\": \"…\", \"b\": []".to_owned()],
+                added: vec!["  \"a\": \"unhang\",".to_owned(), "  \"k\": \"…\", \"b\": [1]".to_owned()],
+            }]
+        );
+    }
+
+    #[test]
+    fn of_a_line_without_end_the_part_with_the_change_is_shown() {
+        let text = format!("{}X{}", "a".repeat(5_000), "b".repeat(5_000));
+        let hunks =
+            FilePatch::new(vec![TextEdit { range: 5_000..5_001, text: "Y".to_owned() }]).hunks(&text, &[]);
+        let shown = &hunks[0].added[0];
+        assert!(shown.contains("aaaYbbb") && shown.chars().count() < 300, "{shown}");
+    }
+}
