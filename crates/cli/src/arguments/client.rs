@@ -71,9 +71,9 @@ fn variable(text: &str) -> Result<(String, String), &'static str> {
 #[command(after_help = "unhang reads these files in this order, and the first server of a name counts:\n\
     unhang.toml here or in ~/.config/unhang; then the files of this project: .mcp.json,\n\
     .cursor/mcp.json, .vscode/mcp.json, .gemini/settings.json, .codex/config.toml,\n\
-    opencode.json; then the user's files of Claude Code, Claude Desktop, Cursor,\n\
-    VS Code, Codex, Gemini, Windsurf, Copilot, Cline and opencode. This command starts\n\
-    no server.\n\n\
+    opencode.json; then the user's files of Claude Code, Cursor, Gemini, Windsurf,\n\
+    Codex, Copilot, Claude Desktop, VS Code, Cline, opencode, Qwen Code, Antigravity,\n\
+    Roo Code, LM Studio and Kiro. This command starts no server.\n\n\
     Exit codes: 0 done; 2 wrong usage or configuration.")]
 pub(crate) struct ServersArguments {
     #[command(flatten)]

@@ -21,6 +21,7 @@ use unhang::settings::{
     Complaint, ForeignFile, ForeignServer, JobSettings, Loaded, ServerSettings, Settings, declared,
     read_foreign, sha256, speaks_of_jobs,
 };
+use unhang_adopt::clients::{OF_PROJECT, UserFolders, readable_files};
 use unhang_terminal::{failure::CommandFailure, output};
 
 use crate::{
@@ -429,43 +430,10 @@ fn variable(name: &str) -> Option<PathBuf> {
     env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute())
 }
 
-/// The files of clients below the folder of a project.
-const OF_PROJECT: [&str; 7] = [
-    ".mcp.json",
-    ".cursor/mcp.json",
-    ".vscode/mcp.json",
-    ".gemini/settings.json",
-    ".codex/config.toml",
-    "opencode.json",
-    "opencode.jsonc",
-];
-
 /// Lists the files in which clients keep the servers of the user.
 fn files_of_user(home: Option<&Path>) -> Vec<PathBuf> {
-    const OF_USER: [&str; 6] = [
-        ".claude.json",
-        ".cursor/mcp.json",
-        ".gemini/settings.json",
-        ".codeium/windsurf/mcp_config.json",
-        ".codex/config.toml",
-        ".copilot/mcp-config.json",
-    ];
-    /// Files below the folder in which programs keep their settings.
-    const OF_PROGRAMS: [&str; 5] = [
-        "Claude/claude_desktop_config.json",
-        "Code/User/mcp.json",
-        "Code/User/globalStorage/saoudrizwan.claude-dev/settings/cline_mcp_settings.json",
-        "opencode/opencode.json",
-        "opencode/opencode.jsonc",
-    ];
-    let mut files: Vec<PathBuf> = Vec::new();
-    if let Some(home) = home {
-        files.extend(OF_USER.iter().map(|name| home.join(name)));
-    }
-    let mac = home.map(|home| home.join("Library/Application Support")).filter(|_| cfg!(target_os = "macos"));
-    let programs = mac.or_else(|| variable("XDG_CONFIG_HOME")).or_else(|| Some(home?.join(".config")));
-    files.extend(programs.iter().flat_map(|programs| OF_PROGRAMS.iter().map(|name| programs.join(name))));
-    files
+    let Some(home) = home else { return Vec::new() };
+    readable_files(&UserFolders { home, variable: &variable, is_mac: cfg!(target_os = "macos") })
 }
 
 /// Returns whether anything lies at this path. Reading it reports a pipe, a folder or a dangling link.
