@@ -1,5 +1,6 @@
 //! The command line. Every limit is a flag, an environment variable and a default, declared once.
 
+pub(crate) mod adopt;
 pub(crate) mod bridge;
 pub(crate) mod client;
 pub(crate) mod doctor;
@@ -17,6 +18,7 @@ use clap::{Args, CommandFactory, Parser, Subcommand, error::ErrorKind};
 use unhang::{config::MAX_SHARED_INSTANCES, tools::ModeOverrides};
 
 use self::{
+    adopt::AdoptArguments,
     bridge::{BridgeArguments, BridgedServer},
     client::{Batch, CallArguments, ListArguments, Prompt, Read, ServersArguments, Tools},
     doctor::Doctor,
@@ -54,6 +56,8 @@ pub(crate) struct Arguments {
 pub(crate) enum Command {
     /// Guard one stdio server: put `unhang wrap --` in front of any command in an mcp.json
     Wrap(WrapArguments),
+    /// Guard the servers of all clients on this machine: put `unhang wrap` into their files, or take it out again
+    Adopt(AdoptArguments),
     /// Offer many servers, commands of unhang.toml, background jobs and named state as one MCP server
     Serve(Serve),
     /// Offer one server on the network as a stdio server: put `unhang bridge URL` as the command into an mcp.json

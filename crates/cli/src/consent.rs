@@ -391,7 +391,8 @@ fn say(text: &str) {
     let _nobody_reads = io::stderr().write_all(text.as_bytes());
 }
 
-fn is_yes(prompt: &str) -> bool {
+/// Asks a person at the terminal, and returns whether the answer is yes.
+pub(crate) fn is_yes(prompt: &str) -> bool {
     say(prompt);
     let mut line = String::new();
     let _end_of_input_is_no = io::stdin().lock().read_line(&mut line);

@@ -6,6 +6,7 @@ use unhang::{client::ServerList, exit, process::file_limit};
 
 use crate::arguments::{Arguments, Command};
 
+mod adopt;
 mod client;
 mod completions;
 mod conformance;
@@ -28,6 +29,7 @@ pub(crate) fn run(arguments: Arguments) -> ExitCode {
     let verbose = arguments.verbose;
     let run = move || match arguments.command {
         Command::Wrap(wrap) => wrap::run(&wrap, verbose),
+        Command::Adopt(adopt) => adopt::run(&adopt, verbose),
         Command::Job(job) => job::run(job, verbose),
         Command::State(state) => state::run(state, verbose),
         Command::Serve(serve) => serve::run(&serve, verbose),

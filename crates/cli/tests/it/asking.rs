@@ -455,13 +455,13 @@ fn a_file_that_does_not_parse_is_told_with_its_place() {
 }
 
 /// What a person sees and types.
-struct Screen {
-    terminal: File,
-    shown: String,
+pub(crate) struct Screen {
+    pub(crate) terminal: File,
+    pub(crate) shown: String,
 }
 
 /// Starts a command at a terminal of its own.
-fn at_terminal(mut command: Command) -> (Client, Screen) {
+pub(crate) fn at_terminal(mut command: Command) -> (Client, Screen) {
     let (master, screen) = terminal();
     let stream = || Stdio::from(screen.try_clone().expect("a descriptor"));
     command.stdin(stream()).stdout(stream()).stderr(stream());
@@ -471,7 +471,7 @@ fn at_terminal(mut command: Command) -> (Client, Screen) {
 impl Screen {
     /// Looks at it until this stands there.
     #[track_caller]
-    fn until(&mut self, text: &str) {
+    pub(crate) fn until(&mut self, text: &str) {
         let mut bytes = [0; 4096];
         while !self.shown.contains(text) {
             // The end of a terminal is an error.

@@ -51,6 +51,7 @@ macro_rules! pages {
 pages! {
     the_readme: "README.md",
     slow_calls: "docs/concepts/slow-calls.md",
+    adopt: "docs/guide/adopt.md",
     command_line: "docs/guide/command-line.md",
     doctor: "docs/guide/doctor.md",
     gateway: "docs/guide/gateway.md",

@@ -103,6 +103,13 @@ impl Sandbox {
         sandbox
     }
 
+    /// One in which files of clients are adopted.
+    pub(crate) fn with_adoptions() -> Sandbox {
+        let mut sandbox = Sandbox::new();
+        sandbox.may_keep = vec!["state/adopted", "state/logs"];
+        sandbox
+    }
+
     /// One in which logins are kept.
     pub(crate) fn with_logins() -> Sandbox {
         let mut sandbox = Sandbox::new();

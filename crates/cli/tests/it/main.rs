@@ -3,6 +3,8 @@
 //! Each test runs in a [`harness::Sandbox`]: its own home, a cleared environment, and a marker that every process of the
 //! test carries, so that at its end the sandbox can demand that none is left.
 
+mod adopt;
+mod adopt_faults;
 mod apart;
 mod asking;
 mod authorization;

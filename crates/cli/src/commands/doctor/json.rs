@@ -10,6 +10,8 @@ use unhang::doctor::{
     observations::{DiscoverSeen, HandshakeSeen, ServerExit, StartResult},
 };
 
+use crate::commands::adopt::ClientGuard;
+
 /// The JSON about one server.
 #[derive(Serialize)]
 pub(super) struct ReportJson<'a> {
@@ -21,6 +23,9 @@ pub(super) struct ReportJson<'a> {
     /// Checks that were not made: over HTTP, without a session, or for lack of time.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     unchecked: Vec<&'a str>,
+    /// The guards that the user's clients start in front of it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    guards: Vec<ClientGuard>,
 }
 
 #[derive(Serialize)]
@@ -84,7 +89,7 @@ struct EndJson<'a> {
 }
 
 impl<'a> ReportJson<'a> {
-    pub(super) fn of(report: &'a DoctorReport) -> Self {
+    pub(super) fn of(report: &'a DoctorReport, guards: Vec<ClientGuard>) -> Self {
         let findings = report.findings.iter().map(|finding| FindingJson {
             id: finding.check.id,
             severity: finding.check.severity.word(),
@@ -99,6 +104,7 @@ impl<'a> ReportJson<'a> {
             facts: FactsJson::of(report),
             findings: findings.collect(),
             unchecked: report.unchecked.iter().map(|unchecked| unchecked.check.id).collect(),
+            guards,
         }
     }
 }

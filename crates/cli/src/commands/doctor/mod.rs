@@ -28,7 +28,8 @@ use unhang_terminal::failure::Format;
 use unhang_terminal::{failure::CommandFailure, progress, text::escaped};
 
 use super::{
-    client::{ClientContext, files::FoundServer, no_server, run as in_context},
+    adopt::UserGuards,
+    client::{ClientContext, beside, files::FoundServer, no_server, run as in_context},
     engine::{CommandOutcome, TerminalMarks, counted, shortened},
 };
 use crate::arguments::doctor::Doctor;
@@ -68,21 +69,42 @@ async fn examined(context: &ClientContext<'_>, doctor: &Doctor) -> CommandOutcom
     }
     let is_one = named.len() == 1 || !doctor.command.is_empty();
     let reports = examine_all(asked, &context.examinations).await;
-    let printed = print(context, doctor, &reports, is_one).await;
+    let is_configured = doctor.command.is_empty() && doctor.common.files.choice().config.is_none();
+    let guards = match is_configured && !doctor.junit {
+        true => Some(beside(|| Ok(UserGuards::find())).await?),
+        false => None,
+    };
+    let printed = print(context, doctor, &reports, is_one, guards).await;
     let is_clean = reports.iter().all(DoctorReport::is_clean);
     Ok(if printed == exit::DONE && !is_clean { exit::FAILED } else { printed })
 }
 
-async fn print(context: &ClientContext<'_>, doctor: &Doctor, reports: &[DoctorReport], is_one: bool) -> u8 {
+async fn print(
+    context: &ClientContext<'_>,
+    doctor: &Doctor,
+    reports: &[DoctorReport],
+    is_one: bool,
+    guards: Option<UserGuards>,
+) -> u8 {
     if doctor.junit {
         return context.print(junit::document(reports).into_bytes()).await;
     }
     match (doctor.json, context.format()) {
         (false, Format::Text) => {
             let marks = TerminalMarks::of_stdout();
-            context.print_escaped(text::document(reports, is_one, marks)).await
+            let mut text = text::document(reports, is_one, marks);
+            let guards = guards.filter(|_| !is_one).map(UserGuards::text).unwrap_or_default();
+            if !guards.is_empty() {
+                text.push_str(&format!("\n{guards}"));
+            }
+            context.print_escaped(text).await
         }
-        _ => context.print_json(&reports.iter().map(json::ReportJson::of).collect::<Vec<_>>()).await,
+        _ => {
+            let guards = |report: &DoctorReport| guards.as_ref().map(|guards| guards.of(&report.server));
+            let json =
+                reports.iter().map(|report| json::ReportJson::of(report, guards(report).unwrap_or_default()));
+            context.print_json(&json.collect::<Vec<_>>()).await
+        }
     }
 }
 
