@@ -8,7 +8,7 @@ use std::ops::Range;
 use unhang::settings::{OwnCommand, own_command};
 
 use crate::{
-    patch::TextEdit,
+    patch::{TextEdit, in_order},
     syntax::{FileSyntax, PlacedMember, PlacedNode, PlacedValue, SyntaxError, parse},
 };
 
@@ -128,8 +128,7 @@ impl ConfigDocument {
             let servers = project.value.member("mcpServers");
             self.collect(&["projects", &project.name, "mcpServers"], servers, &mut found);
         }
-        found.sort_by_key(|entry| entry.value.range.start);
-        found
+        in_order(found, |entry: &ConfiguredEntry<'_>| entry.value.range.start)
     }
 
     /// Returns the server at this place, if there is exactly one.

@@ -14,6 +14,8 @@ use toml::{
     de::{DeTable, DeValue},
 };
 
+use crate::patch::in_order;
+
 /// The mark with which some editors begin a file.
 const BYTE_ORDER_MARK: char = '\u{feff}';
 
@@ -176,10 +178,8 @@ fn of_toml_table(table: DeTable<'_>, begin: usize) -> Vec<PlacedMember> {
             name: std::borrow::Cow::into_owned(key.into_inner()),
         }
     };
-    let mut members: Vec<PlacedMember> = table.into_iter().map(member).collect();
     // The table is sorted by name.
-    members.sort_by_key(|member| member.key.start);
-    members
+    in_order(table.into_iter().map(member).collect(), |member: &PlacedMember| member.key.start)
 }
 
 fn of_toml(value: Spanned<DeValue<'_>>, begin: usize) -> PlacedValue {
