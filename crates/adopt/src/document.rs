@@ -211,6 +211,13 @@ impl ConfigDocument {
             .unwrap_or_default()
     }
 
+    /// Returns the edit that makes `program` the guard of a server that has a guard.
+    pub(crate) fn program_edit(&self, entry: &ConfiguredEntry<'_>, program: &str) -> Option<TextEdit> {
+        let command = entry.command()?;
+        let old = command.words().first()?.range.clone();
+        Some(edits::program(old, program))
+    }
+
     /// Returns the edits that take the guard away from a server; `None` if it has none that can be taken away. `had_args` says whether the
     /// entry had a list of arguments before.
     pub(crate) fn unguard_edits(&self, entry: &ConfiguredEntry<'_>, had_args: bool) -> Option<Vec<TextEdit>> {

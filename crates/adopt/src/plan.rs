@@ -1,6 +1,7 @@
-//! Which servers of a file get a guard, and which are left alone and why.
+//! Which servers of a file get a guard, which get another program for it, and which are left alone and why.
 //!
-//! Invariant: a plan that changes something can be undone: that gives the bytes from before. Otherwise there is no plan.
+//! Invariant: a plan that changes something can be undone: that gives the bytes from before, but for guards that were gone. Otherwise there is
+//! no plan.
 
 use crate::{
     document::{ConfigDocument, ConfiguredEntry, GuardSeen},
@@ -16,6 +17,8 @@ pub enum EntryVerdict {
     Wrap,
     /// It has the guard of this program.
     Guarded(String),
+    /// Its guard is this program, which is gone, and gets another program.
+    Reguard(String),
     /// Another program starts its guard.
     GuardedInside(String),
     /// It is `unhang serve`, which guards its servers.
@@ -63,7 +66,17 @@ impl AdoptionPlan {
     /// Lists the servers that get the guard, in the form of records.
     #[must_use]
     pub fn wrapped(&self) -> Vec<AdoptedEntry> {
-        let chosen = self.entries.iter().filter(|entry| entry.verdict == EntryVerdict::Wrap);
+        self.records_of(|verdict| *verdict == EntryVerdict::Wrap)
+    }
+
+    /// Lists the servers whose guard gets another program, in the form of records.
+    #[must_use]
+    pub fn reguarded(&self) -> Vec<AdoptedEntry> {
+        self.records_of(|verdict| matches!(verdict, EntryVerdict::Reguard(_)))
+    }
+
+    fn records_of(&self, is_meant: impl Fn(&EntryVerdict) -> bool) -> Vec<AdoptedEntry> {
+        let chosen = self.entries.iter().filter(|entry| is_meant(&entry.verdict));
         chosen
             .map(|entry| AdoptedEntry {
                 name: entry.name.clone(),
@@ -74,7 +87,8 @@ impl AdoptionPlan {
     }
 }
 
-/// Makes the plan for a file. `program` is the text that starts unhang, and `is_chosen` judges the names of servers.
+/// Makes the plan for a file. `program` is the text that starts unhang, `is_chosen` judges the names of servers, and `is_gone` says which
+/// programs of guards do not exist any more.
 ///
 /// # Errors
 /// Fails if the change could not be undone exactly.
@@ -82,29 +96,42 @@ pub fn plan(
     document: &ConfigDocument,
     program: &str,
     is_chosen: &dyn Fn(&str) -> bool,
+    is_gone: &dyn Fn(&str) -> bool,
 ) -> Result<AdoptionPlan, UneditableFile> {
-    let (mut entries, mut edits) = (Vec::new(), Vec::<TextEdit>::new());
+    let (mut entries, mut edits, mut moved) = (Vec::new(), Vec::<TextEdit>::new(), Vec::<TextEdit>::new());
     for entry in document.entries() {
-        let verdict = judge(&entry, is_chosen);
-        if verdict == EntryVerdict::Wrap {
-            edits.extend(document.guard_edits(&entry, program));
+        let verdict = judge(&entry, is_chosen, is_gone);
+        match &verdict {
+            EntryVerdict::Wrap => edits.extend(document.guard_edits(&entry, program)),
+            EntryVerdict::Reguard(_) => moved.extend(document.program_edit(&entry, program)),
+            _ => {}
         }
         let had_args = entry.has_args();
         entries.push(PlannedEntry { name: entry.name, place: entry.place, verdict, had_args });
     }
+    // What stays when the new guards go: the text, with the guards that it had at their new place.
+    let expected = FilePatch::new(moved.clone()).apply(document.text());
+    edits.extend(moved);
     let plan = AdoptionPlan { entries, patch: FilePatch::new(edits) };
     let result = plan.patch.apply(document.text());
     let again = ConfigDocument::parse(&result, document.syntax()).map_err(|_| UneditableFile)?;
     let (undone, left) = without_guard(&again, &plan.wrapped());
-    let is_exact = left.is_empty() && undone.apply(&result) == document.text();
+    let is_exact = left.is_empty() && undone.apply(&result) == expected;
     is_exact.then_some(plan).ok_or(UneditableFile)
 }
 
-fn judge(entry: &ConfiguredEntry<'_>, is_chosen: &dyn Fn(&str) -> bool) -> EntryVerdict {
+fn judge(
+    entry: &ConfiguredEntry<'_>,
+    is_chosen: &dyn Fn(&str) -> bool,
+    is_gone: &dyn Fn(&str) -> bool,
+) -> EntryVerdict {
     if entry.is_twofold() {
         return EntryVerdict::Unclear("two servers have this name");
     }
     match entry.guard() {
+        GuardSeen::Guard { program, is_whole: true } if is_gone(&program) && is_chosen(&entry.name) => {
+            return EntryVerdict::Reguard(program);
+        }
         GuardSeen::Guard { program, .. } => return EntryVerdict::Guarded(program),
         GuardSeen::Inside(program) => return EntryVerdict::GuardedInside(program),
         GuardSeen::Gateway => return EntryVerdict::Gateway,

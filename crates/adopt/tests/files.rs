@@ -150,7 +150,7 @@ fn a_record_is_for_its_owner_alone_and_gives_the_bytes_back() {
     assert!(held.is_some() && records.lock().expect("a file").is_none(), "two processes write");
     let target = place.read();
     let document = ConfigDocument::parse(target.text(), FileSyntax::Json).expect("JSON");
-    let plan = plan(&document, "/bin/unhang", &|_| true).expect("a plan");
+    let plan = plan(&document, "/bin/unhang", &|_| true, &|_| false).expect("a plan");
     let adopted = plan.patch.apply(target.text());
     let told = ("/bin/unhang", "1.0.0", "2026-11-27T00:00:00Z".to_owned());
     let record = AdoptionRecord::new(&target, (target.text(), &adopted), plan.wrapped(), told);

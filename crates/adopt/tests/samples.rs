@@ -72,7 +72,8 @@ fn samples() -> Vec<Sample> {
                 ConfigDocument::parse(text, file.syntax()).unwrap_or_else(|error| panic!("{name}: {error}"))
             };
             let before = read(file.text());
-            let plan = plan(&before, PROGRAM, &|_| true).unwrap_or_else(|error| panic!("{name}: {error}"));
+            let plan = plan(&before, PROGRAM, &|_| true, &|_| false)
+                .unwrap_or_else(|error| panic!("{name}: {error}"));
             let after = read(&plan.patch.apply(before.text()));
             let texts = (before.text(), after.text());
             let record = AdoptionRecord::new(&file, texts, plan.wrapped(), (PROGRAM, "1.0.0", String::new()));
@@ -149,10 +150,28 @@ fn everything_else_in_the_file_stays_as_it_is() {
 #[test]
 fn adopting_twice_changes_nothing_the_second_time() {
     for Sample { name, after, expected, .. } in samples() {
-        let again = plan(&after, PROGRAM, &|_| true).expect("a plan");
+        let again = plan(&after, PROGRAM, &|_| true, &|_| false).expect("a plan");
         assert!(again.patch.is_empty(), "{name}: {:?}", again.patch);
         let guarded = again.entries.iter().filter(|entry| matches!(entry.verdict, EntryVerdict::Guarded(_)));
         assert!(guarded.count() >= expected.len(), "{name}");
+    }
+}
+
+#[test]
+fn a_guard_that_is_gone_gets_another_program_and_nothing_else_changes() {
+    const NEW: &str = "/opt/unhang";
+    let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+    for Sample { name, before, after, expected, record } in samples() {
+        let again = plan(&after, NEW, &|_| true, &|program| program == PROGRAM).expect("a plan");
+        let moved = again.patch.apply(after.text());
+        let program = |path: &str| format!("\"{path}\"");
+        assert_eq!(moved, after.text().replace(&program(PROGRAM), &program(NEW)), "{name}");
+        let repaired: Vec<String> = again.reguarded().into_iter().map(|entry| entry.name).collect();
+        assert_eq!((repaired, again.wrapped().len()), (names(expected), 0), "{name}");
+        let undone = undo(&record, None, &moved).expect("it can be read");
+        assert_eq!(undone.text, before.text(), "{name}");
+        // Somebody may want to leave it as it is.
+        assert!(plan(&after, NEW, &|_| false, &|_| true).expect("a plan").patch.is_empty(), "{name}");
     }
 }
 
@@ -211,7 +230,7 @@ fn anew(text: &str) -> Option<String> {
 fn a_server_that_somebody_changed_or_renamed_is_undone_as_far_as_it_is_ours() {
     let text = r#"{"mcpServers": {"a": {"command": "npx", "args": ["a"]}, "b": {"command": "b"}, "c": {"command": "c"}, "d": {"command": "d"}}}"#;
     let document = ConfigDocument::parse(text, FileSyntax::Json).expect("JSON");
-    let plan = plan(&document, PROGRAM, &|_| true).expect("a plan");
+    let plan = plan(&document, PROGRAM, &|_| true, &|_| false).expect("a plan");
     let after = plan.patch.apply(text);
     let edited = after
         // Options of the guard, and another version of the server.
@@ -237,7 +256,7 @@ fn a_server_that_somebody_changed_or_renamed_is_undone_as_far_as_it_is_ours() {
 #[test]
 fn nobody_sees_a_secret_in_the_changes() {
     for Sample { name, before, after, .. } in samples() {
-        let plan = plan(&before, PROGRAM, &|_| true).expect("a plan");
+        let plan = plan(&before, PROGRAM, &|_| true, &|_| false).expect("a plan");
         let shown = format!("{:?}", plan.patch.hunks(before.text(), &before.secrets()));
         assert!(!shown.contains("s3cret-value"), "{name}: {shown}");
         assert_eq!(before.text() != after.text(), !shown.is_empty() && shown != "[]", "{name}");
@@ -248,7 +267,7 @@ fn nobody_sees_a_secret_in_the_changes() {
 fn only_the_chosen_servers_change() {
     let text = "[mcp_servers.a]\ncommand = 'a'\n[mcp_servers.b]\ncommand = 'b'\n";
     let document = ConfigDocument::parse(text, FileSyntax::Toml).expect("TOML");
-    let plan = plan(&document, "unhang", &|name| name == "b").expect("a plan");
+    let plan = plan(&document, "unhang", &|name| name == "b", &|_| false).expect("a plan");
     let expect = "[mcp_servers.a]\ncommand = 'a'\n[mcp_servers.b]\ncommand = \"unhang\"\nargs = [\"wrap\", \"--name\", \"b\", \"--\", 'b']\n";
     assert_eq!(plan.patch.apply(text), expect);
     assert_eq!(plan.entries[0].verdict, EntryVerdict::NotChosen);
@@ -261,7 +280,7 @@ fn what_cannot_be_wrapped_says_why() {
         .iter()
         .filter(|sample| ["unusable.json", "other_wrappers.json", "zed.json"].contains(&sample.name))
         .flat_map(|sample| {
-            let plan = plan(&sample.before, PROGRAM, &|_| true).expect("a plan");
+            let plan = plan(&sample.before, PROGRAM, &|_| true, &|_| false).expect("a plan");
             plan.entries
                 .into_iter()
                 .map(|entry| (entry.name, format!("{:?}", entry.verdict)))
@@ -294,11 +313,11 @@ fn a_form_that_the_edits_do_not_fit_is_left_alone() {
     // The key looks like the beginning of an inline table.
     let text = "mcp_servers.\"a{b\".command = 'a'\n";
     let document = ConfigDocument::parse(text, FileSyntax::Toml).expect("TOML");
-    assert!(plan(&document, PROGRAM, &|_| true).is_err());
-    assert!(plan(&document, PROGRAM, &|_| false).is_ok(), "nothing changes");
+    assert!(plan(&document, PROGRAM, &|_| true, &|_| false).is_err());
+    assert!(plan(&document, PROGRAM, &|_| false, &|_| false).is_ok(), "nothing changes");
     // A guard of another name would not be found again.
     let document = ConfigDocument::parse("[mcp_servers.a]\ncommand = 'a'\n", FileSyntax::Toml).expect("TOML");
-    assert!(plan(&document, "/opt/other", &|_| true).is_err());
+    assert!(plan(&document, "/opt/other", &|_| true, &|_| false).is_err());
 }
 
 #[test]
@@ -310,7 +329,7 @@ fn a_comment_stays_with_the_command_and_a_comma_of_an_editor_goes_with_the_list(
 
     let text = r#"{"mcpServers": {"a": {"command": "a", "args": []}}}"#;
     let document = ConfigDocument::parse(text, FileSyntax::Json).expect("JSON");
-    let plan = plan(&document, PROGRAM, &|_| true).expect("a plan");
+    let plan = plan(&document, PROGRAM, &|_| true, &|_| false).expect("a plan");
     let edited = plan.patch.apply(text).replace(r#""a"]"#, r#""a" , ]"#);
     let edited = ConfigDocument::parse(&edited, FileSyntax::Json).expect("JSON");
     let (patch, left) = without_guard(&edited, &plan.wrapped());

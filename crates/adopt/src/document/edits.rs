@@ -44,6 +44,11 @@ pub(super) fn guard(
     }
 }
 
+/// Returns the edit that writes this program in the place of another.
+pub(super) fn program(old: Range<usize>, program: &str) -> TextEdit {
+    TextEdit { range: old, text: literal(program) }
+}
+
 /// Returns the arguments of unhang in front of the server's own command.
 fn guard_arguments(name: &str) -> Vec<String> {
     let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();

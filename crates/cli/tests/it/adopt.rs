@@ -374,6 +374,83 @@ fn the_status_names_guards_that_are_gone_and_asks_no_program_of_a_project() {
     assert_eq!((&status["files"][0]["servers"][0]["version"], mark.exists()), (&json!("1.0.0"), true));
 }
 
+/// A file in which the guard is a binary that was removed since, and the path of that.
+fn gone_guard() -> (Home, String) {
+    let home = Home::new();
+    home.write(".cursor/mcp.json", &cursor());
+    // Another installation with the same files.
+    let old = home.path("old/.local/bin/unhang");
+    fs::create_dir_all(old.parent().expect("a folder")).expect("a folder");
+    symlink(env!("CARGO_BIN_EXE_unhang"), &old).expect("a link");
+    symlink(home.path(".cursor"), home.path("old/.cursor")).expect("a link");
+    let mut command = home.sandbox.unhang();
+    command.args(["adopt", "--yes"]).env("HOME", home.path("old"));
+    assert_eq!(run_to_end(command).0, 0);
+    fs::remove_file(&old).expect("it is ours");
+    let old = old.display().to_string();
+    assert!(home.read(".cursor/mcp.json").contains(&format!("\"{old}\"")));
+    (home, old)
+}
+
+#[test]
+fn a_guard_whose_binary_was_removed_is_named_with_the_command_that_repairs_it() {
+    let (home, old) = gone_guard();
+    let expect = format!(
+        "~/.cursor/mcp.json: zoo: {} is gone; `unhang adopt` puts this unhang there; `unhang adopt --undo` takes it away",
+        old.replace(&home.path("").display().to_string(), "~/")
+    );
+    let (code, stdout, stderr) = home.adopt(&["--status", "--output", "text"]);
+    assert!(code == 0 && stdout.contains(&expect), "{expect}: {stdout} {stderr}");
+    let status = home.report(&["--status"], 0);
+    let server = &status["files"][0]["servers"][0];
+    assert_eq!((&server["state"], &server["repair"]), (&json!("broken"), &json!("unhang adopt")));
+    for words in [&["--output", "text"][..], &["zoo", "--output", "text"]] {
+        let mut doctor = home.sandbox.unhang();
+        doctor.arg("doctor").args(words).env("HOME", home.path(""));
+        let (_, stdout, stderr) = run_to_end(doctor);
+        assert!(stdout.contains(&expect), "{words:?}: {stdout} {stderr}");
+    }
+    home.report(&["--undo", "--yes"], 0);
+}
+
+#[test]
+fn adopting_again_repairs_a_guard_whose_binary_was_removed() {
+    let (home, old) = gone_guard();
+    let adopted = home.read(".cursor/mcp.json");
+    let (_, stdout, _) = home.adopt(&["--dry-run", "--output", "text"]);
+    assert!(stdout.contains(&format!("zoo had the guard {old}, which is gone")), "{stdout}");
+    let report = home.report(&["--yes"], 0);
+    assert_eq!(report["files"][0]["servers"][0]["outcome"], "reguard", "{report}");
+    assert_eq!(home.read(".cursor/mcp.json"), adopted.replace(&old, &home.program()));
+    let status = home.report(&["--status"], 0);
+    let file = &status["files"][0];
+    assert_eq!(
+        (&file["servers"][0]["state"], &file["servers"][0]["repair"], &file["is_edited"]),
+        (&json!("guarded"), &Value::Null, &json!(false))
+    );
+    home.report(&["--undo", "--yes"], 0);
+    assert_eq!(home.read(".cursor/mcp.json"), cursor());
+
+    // Without the repair, and by any binary.
+    let (home, _) = gone_guard();
+    home.report(&["--undo", "--yes"], 0);
+    assert_eq!(home.read(".cursor/mcp.json"), cursor());
+
+    // Of an entry without a record, the guard goes alike.
+    let by_hand = |program: &str| {
+        format!(
+            r#"{{"mcpServers": {{"a": {{"command": "{program}", "args": ["wrap", "--", "a", "-v"]}}, "b": {{"command": "b"}}}}}}"#
+        )
+    };
+    home.write(".cursor/mcp.json", &by_hand("/nowhere/unhang"));
+    let report = home.report(&["--yes"], 0);
+    let outcome = |index: usize| &report["files"][0]["servers"][index]["outcome"];
+    assert_eq!((outcome(0), outcome(1)), (&json!("reguard"), &json!("wrap")));
+    home.report(&["--undo", "--yes"], 0);
+    let expect = r#"{"mcpServers": {"a": {"command": "a", "args": ["-v"]}, "b": {"command": "b"}}}"#;
+    assert_eq!(home.read(".cursor/mcp.json"), expect);
+}
+
 #[test]
 fn the_doctor_examines_the_server_behind_the_guard_and_tells_who_guards_it() {
     let home = Home::new();

@@ -7,8 +7,8 @@ use std::{
 
 use unhang::exit;
 use unhang_adopt::{
-    AdoptedEntry, AdoptionPlan, AdoptionRecord, AdoptionRecords, ConfigDocument, EntryVerdict, TargetFile,
-    clients::McpClient, plan, undo,
+    AdoptedEntry, AdoptionPlan, AdoptionRecord, AdoptionRecords, ConfigDocument, EntryVerdict, FileSyntax,
+    TargetFile, clients::McpClient, plan, undo, without_guard,
 };
 use unhang_terminal::{failure::CommandFailure, text::escaped};
 
@@ -17,6 +17,7 @@ use super::{
     report::{AdoptReport, FileReport, FileStatus, ServerReport},
     targets::{TargetChoice, Targets},
 };
+use crate::commands::engine::counted;
 
 /// A file that was read, and what would change in it.
 pub(super) struct PlannedFile {
@@ -77,9 +78,18 @@ impl Changes {
         })
     }
 
-    /// Counts the servers that get the guard.
-    pub(super) fn count(&self) -> usize {
-        self.changed().map(|planned| planned.plan.wrapped().len()).sum()
+    /// Says what would be done, as the beginning of a question.
+    pub(super) fn deed(&self) -> String {
+        let count = |of: fn(&AdoptionPlan) -> Vec<AdoptedEntry>| -> usize {
+            self.changed().map(|planned| of(&planned.plan).len()).sum()
+        };
+        let (wrapped, reguarded) = (count(AdoptionPlan::wrapped), count(AdoptionPlan::reguarded));
+        let front = format!("put the guard in front of {}", counted(wrapped, "server"));
+        match (wrapped, reguarded) {
+            (_, 0) => front,
+            (0, _) => format!("repair the guard of {}", counted(reguarded, "server")),
+            _ => format!("{front} and repair the guard of {reguarded} more"),
+        }
     }
 
     /// Counts the files that change.
@@ -148,7 +158,7 @@ fn planned(
                 .to_owned(),
         );
     }
-    let plan = plan(&document, program, is_chosen).map_err(|error| error.to_string())?;
+    let plan = plan(&document, program, is_chosen, &is_gone).map_err(|error| error.to_string())?;
     if !plan.patch.is_empty() {
         target.check_writable().map_err(|error| error.to_string())?;
     }
@@ -172,6 +182,10 @@ impl PlannedFile {
             Some(record) => without_earlier(records, record, self.target.text())?,
             None => (self.target.text().to_owned(), Vec::new()),
         };
+        let mut without_record = self.plan.reguarded();
+        without_record.retain(|entry| entries.iter().all(|known| known.place != entry.place));
+        let original = without_guards(original, self.document.syntax(), &without_record)?;
+        entries.extend(without_record);
         entries.extend(self.plan.wrapped());
         let adopted = self.plan.patch.apply(self.target.text());
         let told = (self.program.as_str(), VERSION, now.to_owned());
@@ -203,15 +217,24 @@ fn without_earlier(
     Ok((undone.text, entries.cloned().collect()))
 }
 
+/// Returns the text without the guards of these servers. They have no record, and what they lose with their guard is no loss: it was gone.
+fn without_guards(text: String, syntax: FileSyntax, guarded: &[AdoptedEntry]) -> Result<String, String> {
+    if guarded.is_empty() {
+        return Ok(text);
+    }
+    let document = ConfigDocument::parse(&text, syntax).map_err(|error| error.to_string())?;
+    Ok(without_guard(&document, guarded).0.apply(&text))
+}
+
 impl ServerReport {
     fn of_plan(entry: &unhang_adopt::PlannedEntry) -> ServerReport {
         let (outcome, reason) = match &entry.verdict {
             EntryVerdict::Wrap => ("wrap", None),
+            EntryVerdict::Reguard(program) => {
+                ("reguard", Some(format!("had the guard {program}, which is gone")))
+            }
             EntryVerdict::Guarded(program) if is_gone(program) => {
-                let why = format!(
-                    "has the guard {program}, which is gone: run `unhang adopt --undo`, then `unhang adopt`"
-                );
-                ("guarded", Some(why))
+                ("guarded", Some(format!("has the guard {program}, which is gone")))
             }
             EntryVerdict::Guarded(program) => ("guarded", Some(format!("has the guard {program}"))),
             EntryVerdict::GuardedInside(program) => ("guarded", Some(format!("{program} starts its guard"))),

@@ -119,8 +119,8 @@ impl AdoptWork {
         changes.check_names(self.only.iter().chain(&self.except))?;
         let mut report = changes.report(&program);
         report.show_plan(self.format);
-        let count = changes.count();
-        if count > 0 && self.is_agreed(&question("put the guard in front of", count, changes.files()))? {
+        let asked = || format!("{} in {}? [y/N] ", changes.deed(), counted(changes.files(), "file"));
+        if changes.files() > 0 && self.is_agreed(&asked())? {
             program.install()?;
             let _held = locked(&records)?;
             changes.write(&records, &mut report, &now());
@@ -137,7 +137,10 @@ impl AdoptWork {
         // A record of a file that has no guard any more, or is gone, is forgotten without a question.
         let is_agreed = match count {
             0 => self.consent != WriteConsent::DryRun,
-            _ => self.is_agreed(&question("take the guard away from", count, files))?,
+            _ => {
+                let (servers, files) = (counted(count, "server"), counted(files, "file"));
+                self.is_agreed(&format!("take the guard away from {servers} in {files}? [y/N] "))?
+            }
         };
         if is_agreed && !undoing.is_empty() {
             let _held = locked(&records)?;
@@ -184,10 +187,6 @@ impl AdoptWork {
             }
         }
     }
-}
-
-fn question(what: &str, servers: usize, files: usize) -> String {
-    format!("{what} {} in {}? [y/N] ", counted(servers, "server"), counted(files, "file"))
 }
 
 /// Finds the records in the data folder.

@@ -189,7 +189,7 @@ impl FileReport {
         let done = |what: &str| self.servers.iter().filter(|server| server.outcome == what).count();
         match self.status {
             FileStatus::Adopted => {
-                Some(format!("{path}: {} behind unhang\n", counted(done("wrap"), "server")))
+                Some(format!("{path}: {} behind unhang\n", counted(done("wrap") + done("reguard"), "server")))
             }
             FileStatus::Undone => {
                 let kept = self

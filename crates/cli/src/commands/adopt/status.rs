@@ -70,6 +70,9 @@ pub(in crate::commands) struct GuardReport {
     version: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     last_ran: Option<String>,
+    /// The command that gives the server a guard again.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    repair: Option<String>,
 }
 
 /// Shows the guards in these files.
@@ -112,6 +115,11 @@ impl UserGuards {
         } else {
             StatusReport { files: self.0, not_found: Vec::new() }.text()
         }
+    }
+
+    /// Says which guards of the server with this name are gone, and what repairs them.
+    pub(in crate::commands) fn repairs(&self, server: &str) -> String {
+        self.0.iter().flat_map(|file| file.repairs(Some(server))).collect()
     }
 
     /// Lists the guards of servers with this name.
@@ -177,14 +185,27 @@ impl FileStatusReport {
             Ok(document) => {
                 let logs = data_folder.map(|folder| folder.join("logs"));
                 let servers = document.entries();
-                let of = |entry: &ConfiguredEntry<'_>| {
-                    GuardReport::of(entry, logs.as_deref(), versions, !choice.is_of_project)
-                };
+                let of =
+                    |entry: &ConfiguredEntry<'_>| GuardReport::of(entry, logs.as_deref(), versions, choice);
                 report.servers = servers.iter().map(of).collect();
             }
             Err(error) => report.error = Some(error.to_string()),
         }
         report
+    }
+
+    /// Says which guards are gone, of all servers or of one, and what repairs them.
+    fn repairs<'a>(&'a self, server: Option<&'a str>) -> impl Iterator<Item = String> + 'a {
+        let is_meant = move |guard: &&GuardReport| server.is_none_or(|server| guard.name == server);
+        self.servers.iter().filter(is_meant).filter_map(|guard| {
+            let undo = if self.adopted_at.is_some() { "; `unhang adopt --undo` takes it away" } else { "" };
+            let (name, program) = (escaped(&guard.name), guard.guard());
+            let repair = guard.repair.as_deref()?;
+            Some(format!(
+                "{}: {name}: {program}; `{repair}` puts this unhang there{undo}\n",
+                shown(&self.path)
+            ))
+        })
     }
 }
 
@@ -193,7 +214,7 @@ impl GuardReport {
         entry: &ConfiguredEntry<'_>,
         logs: Option<&Path>,
         versions: &mut Versions,
-        may_run: bool,
+        choice: &TargetChoice,
     ) -> GuardReport {
         let mut report = GuardReport {
             name: entry.name.clone(),
@@ -202,12 +223,17 @@ impl GuardReport {
             program: None,
             version: None,
             last_ran: None,
+            repair: None,
         };
         match entry.guard() {
-            GuardSeen::Guard { program, .. } => {
+            GuardSeen::Guard { program, is_whole } => {
                 let is_gone = is_gone(&program);
                 report.state = if is_gone { "broken" } else { "guarded" };
-                report.version = versions.of(&program, may_run).filter(|_| !is_gone);
+                report.repair = (is_gone && is_whole).then(|| match choice.clients.is_empty() {
+                    true => format!("unhang adopt {}", shown(&choice.path)),
+                    false => "unhang adopt".to_owned(),
+                });
+                report.version = versions.of(&program, !choice.is_of_project).filter(|_| !is_gone);
                 report.program = Some(program);
                 let name = entry.guard_name();
                 let written = logs.zip(name).and_then(|(logs, name)| last_written(logs, &name));
@@ -268,6 +294,7 @@ impl StatusReport {
             };
             text.push_str(&format!("{clients}{}{state}\n", shown(path)));
         }
+        self.files.iter().flat_map(|file| file.repairs(None)).for_each(|line| text.push_str(&line));
         if !self.not_found.is_empty() {
             text.push_str(&format!("no file of: {}\n", self.not_found.join(", ")));
         }

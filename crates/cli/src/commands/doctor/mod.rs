@@ -93,7 +93,11 @@ async fn print(
         (false, Format::Text) => {
             let marks = TerminalMarks::of_stdout();
             let mut text = text::document(reports, is_one, marks);
-            let guards = guards.filter(|_| !is_one).map(UserGuards::text).unwrap_or_default();
+            let guards = match (guards, reports) {
+                (Some(guards), [report]) if is_one => guards.repairs(&report.server),
+                (Some(guards), _) => guards.text(),
+                (None, _) => String::new(),
+            };
             if !guards.is_empty() {
                 text.push_str(&format!("\n{guards}"));
             }
