@@ -451,6 +451,84 @@ fn adopting_again_repairs_a_guard_whose_binary_was_removed() {
     assert_eq!(home.read(".cursor/mcp.json"), expect);
 }
 
+/// A server of a few lines. Its tool tells its arguments, a variable, and what has started it.
+const SMALL_SERVER: &str = r#"#!/bin/sh
+while IFS= read -r line; do
+    id=$(printf '%s' "$line" | sed -n 's/.*"id":\([0-9]*\).*/\1/p')
+    case $line in
+    *'"initialize"'*) result='{"protocolVersion":"2025-06-18","capabilities":{"tools":{}},"serverInfo":{"name":"small","version":"1"}}' ;;
+    *'"tools/call"'*) result="{\"content\":[{\"type\":\"text\",\"text\":\"$* $KEY $(cat /proc/$PPID/comm)\"}]}" ;;
+    *) continue ;;
+    esac
+    printf '{"jsonrpc":"2.0","id":%s,"result":%s}\n' "$id" "$result"
+done
+"#;
+
+#[test]
+fn every_adopted_entry_starts_its_server_through_the_guard() {
+    let home = Home::new();
+    let server = home.path("small server");
+    fs::write(&server, SMALL_SERVER).expect("a script");
+    fs::set_permissions(&server, fs::Permissions::from_mode(0o755)).expect("it is ours");
+    let server = server.display();
+    let entry = format!(r#""command": "{server}", "args": ["one", "two words"], "env": {{"KEY": "a"}}"#);
+    let bare = format!(r#""command": "{server}", "env": {{"KEY": "b"}}"#);
+    home.write(
+        ".cursor/mcp.json",
+        &format!(r#"{{"mcpServers": {{"args": {{{entry}}}, "bare": {{{bare}}}}}}}"#),
+    );
+    home.write(".config/zed/settings.json", &format!(r#"{{"context_servers": {{"-dash": {{{entry}}}}}}}"#));
+    let list = format!(r#""command": ["{server}", "--", "wrap"], "environment": {{"KEY": "c"}}"#);
+    home.write(
+        ".config/opencode/opencode.json",
+        &format!(r#"{{"mcp": {{"list": {{"type": "local", {list}}}}}}}"#),
+    );
+    home.write(
+        ".codex/config.toml",
+        &format!("[mcp_servers.codex]\ncommand = \"{server}\"\nargs = [\"x\"]\nenv = {{ KEY = \"d\" }}\n"),
+    );
+    home.report(&["--yes"], 0);
+
+    let json = |name: &str| serde_json::from_str::<Value>(&home.read(name)).expect("JSON");
+    let (cursor, zed) = (json(".cursor/mcp.json"), json(".config/zed/settings.json"));
+    let opencode = json(".config/opencode/opencode.json");
+    let codex = home.read(".codex/config.toml");
+    let of_codex = |key: &str| {
+        let line = codex.lines().find_map(|line| line.strip_prefix(key)).expect("a line");
+        serde_json::from_str::<Value>(line).expect("TOML that is JSON as well")
+    };
+    let codex = json!({"command": of_codex("command = "), "args": of_codex("args = "), "env": {"KEY": "d"}});
+    for (entry, expect) in [
+        (&cursor["mcpServers"]["args"], "one two words a"),
+        (&cursor["mcpServers"]["bare"], " b"),
+        (&zed["context_servers"]["-dash"], "one two words a"),
+        (&opencode["mcp"]["list"], "-- wrap c"),
+        (&codex, "x d"),
+    ] {
+        let mut client = started(&home, entry);
+        client.initialize();
+        assert_eq!(client.tool_text("tell", json!({})), format!("{expect} mcp-lifeline"), "{entry}");
+        client.finish();
+    }
+    home.report(&["--undo", "--yes"], 0);
+}
+
+/// Starts an entry as its client does: the command, the arguments and the variables that stand there, and nothing else.
+fn started(home: &Home, entry: &Value) -> Client {
+    let text = |value: &Value| value.as_str().expect("text").to_owned();
+    let list =
+        |value: &Value| value.as_array().map(|words| words.iter().map(text).collect()).unwrap_or_default();
+    let words: Vec<String> = match &entry["command"] {
+        Value::String(program) => [vec![program.clone()], list(&entry["args"])].concat(),
+        words => list(words),
+    };
+    assert_eq!(words[0], home.program());
+    let variables = entry.get("env").or_else(|| entry.get("environment")).expect("variables");
+    let mut command = home.sandbox.shell("exec \"$0\" \"$@\"");
+    command.args(words).env("HOME", home.path("")).env("KEY", text(&variables["KEY"]));
+    Client::start(command)
+}
+
 #[test]
 fn the_doctor_examines_the_server_behind_the_guard_and_tells_who_guards_it() {
     let home = Home::new();
