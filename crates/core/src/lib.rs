@@ -17,6 +17,7 @@ pub mod fair;
 pub mod fault;
 pub mod health;
 pub mod heartbeat;
+pub mod insertion;
 pub mod junk;
 pub mod limits;
 pub mod list;

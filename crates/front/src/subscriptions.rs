@@ -18,7 +18,9 @@ use super::{
     effects::{CallKey, LineTarget, Resource, SessionEffects},
     session_calls::{Awaited, SessionCall, SessionCalls},
 };
-use unhang_core::{config::MAX_SUBSCRIPTIONS, fault::FaultKind, queue::Class, refusal::ErrorReport};
+use unhang_core::{
+    config::MAX_SUBSCRIPTIONS, fault::FaultKind, insertion::InsertEach, queue::Class, refusal::ErrorReport,
+};
 use unhang_gateway::{
     KnownServers,
     route::{catalog::Catalog, names::Owner},
@@ -105,7 +107,7 @@ impl Filter {
     fn to_json(&self) -> Value {
         let wanted = LISTS.iter().zip(self.lists).filter(|(_, wanted)| *wanted);
         let mut told: Map<String, Value> =
-            wanted.map(|((.., member), _)| ((*member).to_owned(), true.into())).collect();
+            wanted.map(|((.., member), _)| ((*member).to_owned(), true.into())).insert_each();
         if !self.resources.is_empty() {
             let uris = self.resources.iter().map(|(_, uri)| uri.as_str());
             told.insert("resourceSubscriptions".to_owned(), uris.collect());

@@ -16,7 +16,7 @@ use crate::route::{
     catalog::{Catalog, CatalogSource},
     names::Owner,
 };
-use unhang_core::clients::Clocks;
+use unhang_core::{clients::Clocks, insertion::InsertEach};
 
 /// Knowledge about all servers.
 #[derive(Clone, Debug, Default)]
@@ -125,7 +125,7 @@ impl KnownServers {
         let timeouts: BTreeMap<usize, RequestTimeouts> = listed_backends
             .iter()
             .map(|(backend, snapshot)| (backend.server_index(), backend.timeouts(&snapshot.offered)))
-            .collect();
+            .insert_each();
         let mut announced = KnownAnnouncements::default();
         for (backend, snapshot) in listed_backends {
             announced.add(backend.server_index(), snapshot.origin, snapshot.announced);

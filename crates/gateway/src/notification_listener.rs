@@ -34,7 +34,7 @@ use super::{
     task_callers::TaskCallers,
     waiting_requests::WaitingRequests,
 };
-use unhang_core::fault::FaultKind;
+use unhang_core::{fault::FaultKind, insertion::InsertEach};
 use unhang_upstream::{
     client::{ListenerAnswer, ReplyError, ServerListener},
     question::{ELICITATION_COMPLETE, OpenServerQuestion, SideMessage},
@@ -191,7 +191,7 @@ impl ServerListener for NotificationListener {
             ("roots", json!({ "listChanged": true })),
         ];
         let offered = offered.into_iter().chain([("extensions", extensions)]);
-        offered.map(|(name, value)| (name.to_owned(), value)).collect()
+        offered.map(|(name, value)| (name.to_owned(), value)).insert_each()
     }
 
     fn asks(

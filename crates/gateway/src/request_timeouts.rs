@@ -17,6 +17,7 @@ use crate::route::{
 };
 use unhang_core::{
     config::{CALL_TIMEOUT, JOB_TIMEOUT, REQUEST_TIMEOUT},
+    insertion::InsertEach,
     promotion::Promotion,
 };
 
@@ -168,7 +169,7 @@ impl RequestTimeouts {
         let is_listed = |name: &String| owners.values().any(|(server, _)| server == name);
         let unlisted = behind.iter().filter(|(name, _)| !is_listed(name));
         let begin = |(_, one): (_, &LeaderServer)| Some((one.beginning.clone()?, one.timeouts.clone()));
-        self.unlisted = unlisted.filter_map(begin).collect();
+        self.unlisted = unlisted.filter_map(begin).insert_each();
         self
     }
 
@@ -215,7 +216,7 @@ impl From<&ServerEntry> for RequestTimeouts {
 
 /// Returns the setting of single tools that `of` reads.
 fn said<T>(rules: &ToolRules, of: impl Fn(&ToolRule) -> Option<T>) -> BTreeMap<String, T> {
-    rules.tools.iter().filter_map(|(name, rule)| Some((name.clone(), of(rule)?))).collect()
+    rules.tools.iter().filter_map(|(name, rule)| Some((name.clone(), of(rule)?))).insert_each()
 }
 
 #[cfg(test)]

@@ -26,7 +26,7 @@ use super::{
     template, tool_headers,
     uris::{Resources, Uris, VIEW, has_scheme},
 };
-use unhang_core::list::ServerList;
+use unhang_core::{insertion::InsertEach, list::ServerList};
 use unhang_upstream::http::param_headers::ParamHeaders;
 
 /// The owners of tools, by the names that are listed: the server, and the server's name for the tool.
@@ -166,7 +166,7 @@ impl Catalog {
                 .iter()
                 .filter(|source| !source.offered.owners.is_empty())
                 .map(|source| (source.server_index, source.offered.owners.clone()))
-                .collect(),
+                .insert_each(),
             extensions: extensions::merged(sources.iter().map(|source| &source.offered.extensions)),
             lists: Default::default(),
             param_headers: HashMap::new(),

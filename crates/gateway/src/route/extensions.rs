@@ -4,7 +4,7 @@ use serde_json::{Map, Value};
 use unhang_bridge::tasks;
 
 use super::apps::UI;
-use unhang_core::list::SKILLS;
+use unhang_core::{insertion::InsertEach, list::SKILLS};
 
 /// The declared extensions of a server or a client: the settings of each, by its name.
 pub type Extensions = Map<String, Value>;
@@ -15,7 +15,7 @@ pub fn of_capabilities(capabilities: &Map<String, Value>) -> Extensions {
     match capabilities.get("extensions") {
         Some(Value::Object(declared)) => {
             let named = declared.iter().filter(|(_, settings)| settings.is_object());
-            named.map(|(name, settings)| (name.clone(), settings.clone())).collect()
+            named.map(|(name, settings)| (name.clone(), settings.clone())).insert_each()
         }
         _ => Map::new(),
     }

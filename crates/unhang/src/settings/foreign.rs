@@ -35,6 +35,7 @@ use super::{
     section::{Complaint, Section, SettingValue, SettingsFile},
     server::{checked_url, header_value, texts},
 };
+use unhang_core::insertion::InsertEach;
 
 /// A server of a client's file.
 #[derive(Clone, Debug)]
@@ -114,7 +115,7 @@ pub fn read_foreign(
 pub(super) fn defaults(inputs: &SettingValue<'_>) -> BTreeMap<String, String> {
     let read =
         |input: &SettingValue<'_>| Some((input.member("id")?.loose()?, input.member("default")?.loose()?));
-    inputs.items().unwrap_or_default().iter().filter_map(read).collect()
+    inputs.items().unwrap_or_default().iter().filter_map(read).insert_each()
 }
 
 /// Reads the servers of a table, by name, or of a list whose items have names.

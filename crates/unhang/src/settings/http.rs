@@ -16,6 +16,7 @@ use super::{
     server::{checked_url, shown_url, texts},
     shown::without_secrets,
 };
+use unhang_core::insertion::InsertEach;
 use unhang_front::http::{Token, host_of, origin_of};
 
 /// The settings of `[http]`.
@@ -101,7 +102,7 @@ fn weights(field: &SettingValue<'_>) -> Result<BTreeMap<String, NonZeroU32>, Com
         let weight = NonZeroU32::new(field.whole(WEIGHT)?).unwrap_or(NonZeroU32::MIN);
         Ok((name.to_owned(), weight))
     };
-    field.fields()?.into_iter().map(weight).collect()
+    field.fields()?.into_iter().map(weight).try_insert_each()
 }
 
 fn host(field: &SettingValue<'_>) -> Result<String, Complaint> {

@@ -4,7 +4,7 @@
 use serde_json::{Map, Value, json};
 
 use super::limit_keys::LIMITS;
-use unhang_core::{config::MAX_SHARED_INSTANCES, promotion::Promotion};
+use unhang_core::{config::MAX_SHARED_INSTANCES, insertion::InsertEach, promotion::Promotion};
 
 /// A key and the kind of its value.
 pub(super) struct SettingKey {
@@ -501,7 +501,7 @@ fn section(keys: &[SettingKey]) -> Value {
             schema["description"] = key.about.into();
             (key.name.to_owned(), schema)
         })
-        .collect();
+        .insert_each();
     json!({ "type": "object", "properties": properties, "additionalProperties": false })
 }
 

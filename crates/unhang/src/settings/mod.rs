@@ -33,7 +33,7 @@ use unhang_jobs::{
     engine::EngineOptions,
 };
 
-use unhang_core::clients::Clocks;
+use unhang_core::{clients::Clocks, insertion::InsertEach};
 use unhang_gateway::{Bounds, Capacity, route::names::Style};
 
 pub use declared::{Declaration, declared, sha256};
@@ -274,7 +274,7 @@ fn state(section: &Section<'_>) -> Result<StateSettings, Complaint> {
     let field = |item: section::SettingValue<'_>| {
         item.plain()?.parse().map_err(|error: NotAField| item.complaint(error.to_string()))
     };
-    Ok(StateSettings { shared: list.items()?.into_iter().map(field).collect::<Result<_, _>>()? })
+    Ok(StateSettings { shared: list.items()?.into_iter().map(field).try_insert_each()? })
 }
 
 fn gateway(section: &Section<'_>) -> Result<GatewaySettings, Complaint> {

@@ -15,6 +15,7 @@ use super::{
     keys::{SettingKey, SettingKind},
 };
 use unhang_core::{
+    insertion::InsertEach,
     promotion::{NoPromotion, Promotion},
     units::{parse_duration, parse_size},
     wording::{did_you_mean, nearest},
@@ -366,7 +367,7 @@ impl<'a> SettingValue<'a> {
 
     /// Converts a table into JSON, without checking its keys.
     pub(super) fn object(&self) -> Result<Map<String, Value>, Complaint> {
-        self.fields()?.into_iter().map(|(name, field)| Ok((name.to_owned(), field.json()?))).collect()
+        self.fields()?.into_iter().map(|(name, field)| Ok((name.to_owned(), field.json()?))).try_insert_each()
     }
 
     /// Converts the value into JSON, without checking its keys.

@@ -9,6 +9,7 @@ use super::{
     section::{Complaint, SettingValue},
     server::{checked_url, header_value},
 };
+use unhang_core::insertion::InsertEach;
 
 /// The settings of `[telemetry]`. Settings that the file does not have are `None`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -25,7 +26,7 @@ pub(super) fn read(field: &SettingValue<'_>) -> Result<TelemetrySettings, Compla
     let section = field.section(TELEMETRY)?;
     let headers = section.get("headers").map(|field| {
         let headers = field.fields()?.into_iter();
-        headers.map(|(name, field)| Ok((name.to_owned(), header_value(&field)?))).collect()
+        headers.map(|(name, field)| Ok((name.to_owned(), header_value(&field)?))).try_insert_each()
     });
     Ok(TelemetrySettings {
         otlp: section.get("otlp").map(|field| checked_url(&field)).transpose()?,

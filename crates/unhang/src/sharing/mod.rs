@@ -48,6 +48,7 @@ pub use self::meeting_point::{Leadership, MeetingPoint};
 use unhang_background::PromotedCalls;
 use unhang_core::{
     config::{DISPOSE_LIMIT, FLUSH_LIMIT},
+    insertion::InsertEach,
     limits::Limits,
     secrets::Secrets,
 };
@@ -366,7 +367,7 @@ fn follower(socket: PathBuf, entries: &[ServerEntry], style: &Style) -> ServerEn
         let beginning = is_there.then(|| style.beginning(&entry.prefix));
         (entry.spec.name.clone(), LeaderServer { timeouts: RequestTimeouts::from(entry), beginning })
     };
-    let behind: LeaderServers = entries.iter().map(behind_one).collect();
+    let behind: LeaderServers = entries.iter().map(behind_one).insert_each();
     let address = Address {
         url: "http://localhost/mcp".to_owned(),
         headers: Vec::new(),
