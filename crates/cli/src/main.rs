@@ -2,6 +2,7 @@
 use std::process::ExitCode;
 
 use clap::CommandFactory as _;
+use unhang::exit;
 use unhang_terminal::usage::usage_error;
 
 mod arguments;
@@ -25,6 +26,7 @@ fn main() -> ExitCode {
     diagnostics::report_bugs();
     match arguments::parse() {
         Ok(arguments) => commands::run(arguments),
+        Err(_) if commands::first_minute::shown() => ExitCode::from(exit::USAGE),
         Err(error) => usage_error(&error, &Arguments::command()),
     }
 }

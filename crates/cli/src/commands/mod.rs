@@ -13,6 +13,7 @@ mod conformance;
 mod demo;
 mod doctor;
 mod engine;
+pub(crate) mod first_minute;
 mod job;
 mod large_numbers;
 mod login;

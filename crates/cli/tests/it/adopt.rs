@@ -554,3 +554,34 @@ fn the_doctor_examines_the_server_behind_the_guard_and_tells_who_guards_it() {
     assert!(stdout.contains("CLIENT  SERVER  GUARD") && stdout.contains("Cursor  odd"), "{stdout}");
     home.report(&["--undo", "--yes"], 0);
 }
+
+#[test]
+fn somebody_new_is_told_in_three_lines_what_to_do() {
+    let home = Home::new();
+    let bare = || {
+        let mut command = home.sandbox.unhang();
+        command.env("HOME", home.path(""));
+        command
+    };
+    let (mut client, mut screen) = at_terminal(bare());
+    screen.until("unhang adopt ");
+    screen.until("unhang --help ");
+    assert_eq!(client.exit_code(), 2);
+    assert_eq!(
+        screen.shown.lines().filter(|line| line.starts_with("unhang ")).count(),
+        3,
+        "{}",
+        screen.shown
+    );
+    assert!(screen.shown.lines().all(|line| line.chars().count() <= 80), "{}", screen.shown);
+    // A program gets the help.
+    let (code, _, stderr) = run_to_end(bare());
+    assert!(code == 2 && stderr.contains("Usage: unhang"), "{stderr}");
+    // So does whoever has adopted something.
+    home.write(".cursor/mcp.json", r#"{"mcpServers": {"odd": {"command": "true"}}}"#);
+    home.report(&["--yes"], 0);
+    let (mut client, mut screen) = at_terminal(bare());
+    screen.until("Usage: unhang");
+    assert_eq!(client.exit_code(), 2);
+    home.report(&["--undo", "--yes"], 0);
+}

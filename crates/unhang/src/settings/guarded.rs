@@ -12,7 +12,7 @@ pub enum OwnCommand {
         /// The index of the server's own command. `None` if there is no `--` in front of it.
         server: Option<usize>,
     },
-    /// `unhang serve`.
+    /// `unhang serve`, or `unhang bridge`, which is the gateway with one server.
     Gateway,
 }
 
@@ -20,9 +20,10 @@ pub enum OwnCommand {
 #[must_use]
 pub fn own_command(words: &[impl AsRef<str>]) -> Option<OwnCommand> {
     let next = |at: usize| words.get(at + 1).map(AsRef::as_ref).unwrap_or_default();
-    let is_own = |at: &usize| is_unhang(words[*at].as_ref()) && ["wrap", "serve"].contains(&next(*at));
+    let is_own =
+        |at: &usize| is_unhang(words[*at].as_ref()) && ["wrap", "serve", "bridge"].contains(&next(*at));
     let at = (0..words.len()).find(is_own)?;
-    if next(at) == "serve" {
+    if next(at) != "wrap" {
         return Some(OwnCommand::Gateway);
     }
     let end = words.iter().skip(at + 2).position(|word| word.as_ref() == "--").map(|end| at + 3 + end);
@@ -52,6 +53,7 @@ mod tests {
             ("uvx unhang==0.1.0 wrap -- npx", guard(1, Some(4))),
             ("policy --strict -- /usr/bin/unhang wrap -- npx", guard(3, Some(6))),
             ("unhang serve --config x", Some(OwnCommand::Gateway)),
+            ("unhang bridge https://example.org/mcp", Some(OwnCommand::Gateway)),
             ("unhang tools", None),
             ("npx -y unhangable wrap", None),
             ("npx", None),
