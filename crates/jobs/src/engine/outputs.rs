@@ -4,13 +4,13 @@
 
 use std::path::{Path, PathBuf};
 
-use serde_json::Value;
+use serde_json::{Value, value::RawValue};
 
 use super::{Engine, EngineState, memory::JobStatus};
 use crate::{
     document::MAX_DOCUMENT,
     error::JobError,
-    folder::{ERROR, FileError, OWN_WORK_FOLDER, RUN},
+    folder::{ERROR, FileError, OWN_WORK_FOLDER, RUN, WorkFolder},
     id::JobId,
     log::{LogPage, LogStream, page, raw_page, tail},
     record::{JobRecord, JobState, RunRecord},
@@ -25,7 +25,7 @@ const TAIL: usize = 2000;
 pub struct Results {
     /// The status of the job.
     pub status: JobStatus,
-    /// The content of the result file, if one was agreed on and exists.
+    /// The content of the result file, if one was agreed on and exists. The answer of a call that a [`Value`] cannot have is JSON in a text.
     pub results: Option<Value>,
     /// The job's own account of its failure, in `error.json`.
     pub error: Option<Value>,
@@ -111,9 +111,11 @@ fn results_once(inner: &EngineState, status: JobStatus) -> Result<Results, JobEr
     let read = |name: &str| read_result(&inner.data, &status.record, name);
     let results = match &status.record.results {
         // A call may also have an answer that says that it failed.
-        Some(name) if status.record.status == JobState::Completed || status.record.call.is_some() => {
-            read(name)?
-        }
+        Some(name) if status.record.call.is_some() => match read(name) {
+            Err(FileError::Damaged { .. }) => answer_as_text(&folder.work(status.record.format), name)?,
+            found => found?,
+        },
+        Some(name) if status.record.status == JobState::Completed => read(name)?,
         _ => None,
     };
     let has_failed = status.record.status.is_final() && status.record.status != JobState::Completed;
@@ -130,6 +132,18 @@ fn results_once(inner: &EngineState, status: JobStatus) -> Result<Results, JobEr
         missing.extend(gone(inner, &status.record, stream)?);
     }
     Ok(Results { results, error, stdout_tail, stderr_tail, gone: missing, status })
+}
+
+/// Reads the answer of a server that a [`Value`] cannot have, as JSON in a text. It has a whole number beyond 64 bits, half a surrogate pair,
+/// or too many levels, and is whole all the same.
+///
+/// # Errors
+/// Fails if the file has no JSON.
+fn answer_as_text(work: &WorkFolder, name: &str) -> Result<Option<Value>, FileError> {
+    let Some(bytes) = work.read(name, MAX_DOCUMENT)? else { return Ok(None) };
+    let json: Box<RawValue> =
+        serde_json::from_slice(&bytes).map_err(|error| FileError::damaged(&work.file(name), error))?;
+    Ok(Some(Value::from(json.get())))
 }
 
 /// Returns the path of a log that the work had and that is gone; `None` otherwise. Jobs whose work has not begun have no log yet.

@@ -90,6 +90,23 @@ async fn a_tool_that_says_that_it_failed_has_failed_and_its_answer_is_kept() {
     assert_eq!(bench.engine.results(id).await.unwrap().error.unwrap()["code"], -31002);
 }
 
+#[tokio::test]
+async fn an_answer_that_is_beyond_our_numbers_and_levels_can_be_read() {
+    let bench = Bench::new();
+    let deep = format!("{{\"deep\":{}{}}}", "[".repeat(200), "]".repeat(200));
+    let large = r#"{"number":123456789012345678901234567890,"small":1e999}"#;
+    for answer in [large, r#"{"half":"\ud800"}"#, &deep] {
+        let (held, _) = bench.engine.adopt(call()).await.unwrap();
+        let id = held.id();
+        held.settle(CallEnd::Answered { result: answer.to_owned().into(), is_error: false }).await.unwrap();
+        assert_eq!(bench.engine.results(id).await.unwrap().results, Some(json!(answer)));
+        assert_eq!(bench.engine.call_result(id).await.unwrap().as_deref(), Some(answer));
+        // What somebody else has broken is told.
+        fs::write(bench.work(id).await.join("results.json"), &answer[..9]).unwrap();
+        assert!(bench.engine.results(id).await.unwrap_err().to_string().contains("is damaged"));
+    }
+}
+
 /// As by a panic of whoever held it.
 #[tokio::test]
 async fn a_call_that_is_let_go_of_has_failed() {
