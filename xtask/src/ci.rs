@@ -15,7 +15,7 @@ use crate::failure::ChoreFailure;
 use crate::options::Options;
 use crate::project::Project;
 use crate::run::{self, ProgramRun};
-use crate::{clock, custody, real, report, rooms, soak, tools, units};
+use crate::{clock, custody, dist as packing, real, report, rooms, soak, tools, units};
 
 /// One row of the table.
 struct CiStep {
@@ -114,6 +114,11 @@ const STEPS: &[CiStep] = &[
         name: "dist",
         about: "both binaries build as packages ship them, and the program has its size",
         work: StepWork::Own(dist),
+    },
+    CiStep {
+        name: "packages",
+        about: "every package installs, runs and goes away again, and packing twice gives the same bytes",
+        work: StepWork::Own(packing::packages),
     },
     CiStep {
         name: "units",

@@ -10,6 +10,7 @@
 mod ci;
 mod clock;
 mod custody;
+mod dist;
 mod failure;
 mod fuzz;
 mod leftovers;
@@ -35,6 +36,10 @@ const USAGE: &str = "\
 Usage: cargo xtask VERB
 
   ci   [--only STEP[,STEP]] [--list]     run every check, the cheap ones first
+  dist [--binary PATH] [--with TARGET=PATH]...
+                                         build the program as packages ship it, or take the one at PATH, and make
+                                         every package below target/packages/; --with adds a program that was built
+                                         for another system
   real [--only PART[,PART]] [--list] [--binary PATH]
                                          run real clients and servers on both sides of the guard; PART is a part of
                                          a case's name, such as git or python/everything
@@ -77,6 +82,7 @@ fn work(mut arguments: impl Iterator<Item = String>) -> Result<(), ChoreFailure>
     let options = Options::parse(arguments)?;
     let work = match verb.as_deref() {
         Some("ci") => ci::ci,
+        Some("dist") => dist::dist,
         Some("real") => real::real,
         Some("soak") => soak::soak,
         Some("mutants") => mutants::mutants,

@@ -13,6 +13,8 @@ pub(crate) struct Options {
     pub(crate) write: bool,
     /// The `unhang` to check instead of the release build.
     pub(crate) binary: Option<String>,
+    /// Programs of other systems to pack, as `TARGET=PATH`.
+    pub(crate) with: Vec<String>,
     /// A small part of everything, for every change.
     pub(crate) quick: bool,
     /// Where random choices begin.
@@ -40,6 +42,7 @@ impl Options {
                 "--write" => options.write = true,
                 "--only" => options.only.extend(value()?.split(',').map(str::to_owned)),
                 "--binary" => options.binary = Some(value()?),
+                "--with" => options.with.push(value()?),
                 "--quick" => options.quick = true,
                 "--seed" => options.seed = Some(number(&argument, &value()?)?),
                 "--session" => options.session = Some(number(&argument, &value()?)?),

@@ -65,6 +65,17 @@ pub(crate) const SYSTEMD_ANALYZE: RequiredTool = RequiredTool {
     probe: &["--version"],
     advice: "install systemd 250 or later (on Debian and Ubuntu the package systemd), which need not run",
 };
+/// It sorts names and sets times and owners, which other kinds of tar cannot.
+pub(crate) const TAR: RequiredTool = RequiredTool {
+    program: "tar",
+    probe: &["--sort=name", "--version"],
+    advice: "install GNU tar 1.28 or later (on Debian and Ubuntu the package tar)",
+};
+pub(crate) const GZIP: RequiredTool = RequiredTool {
+    program: "gzip",
+    probe: &["--no-name", "--version"],
+    advice: "install gzip (on Debian and Ubuntu the package gzip)",
+};
 /// libFuzzer is compiled from its sources.
 pub(crate) const CPP: RequiredTool = RequiredTool {
     program: "c++",

@@ -1,0 +1,103 @@
+//! `cargo xtask dist`: makes every package of the built program below `target/packages/`, and the step `packages` tests them.
+//!
+//! # Theory of operation
+//!
+//! A [`Release`] is what packages hold: the program for this machine, programs for others that were built elsewhere, and what the program
+//! writes of itself (manual pages, completions). Each package has a module, which lays its files out in a folder of their own and lets a
+//! well-kept tool pack them. [`check`] uses the packages as a person would, in folders below `target/`.
+//!
+//! # Invariants
+//!
+//! - The same programs and the same commit give the same bytes: names are sorted, times are the commit's, owners are root.
+//! - No package is installed outside `target/`, and packing fetches only pinned tools.
+
+mod archive;
+mod check;
+mod files;
+mod release;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::failure::ChoreFailure;
+use crate::options::Options;
+use crate::project::Project;
+use crate::{report, run};
+
+use release::{PackageWork, Release};
+
+const BUILD_DEADLINE: Duration = Duration::from_mins(30);
+
+/// What makes packages, in this order, each with its name.
+const PACKERS: &[PackageWork] = &[("archive", archive::pack)];
+
+/// Builds the program, unless the options name one, and packs it.
+pub(crate) fn dist(project: &Project, options: &Options) -> Result<(), ChoreFailure> {
+    let program = match &options.binary {
+        Some(path) => PathBuf::from(path),
+        None => build(project)?,
+    };
+    let release = Release::new(project, &program, &options.with, project.below_target("packages"))?;
+    pack(&release)?;
+    report::text(&release.without());
+    Ok(())
+}
+
+/// The step of `cargo xtask ci`: packs what the step `dist` has built, twice, and uses the packages.
+pub(crate) fn packages(project: &Project) -> Result<(), ChoreFailure> {
+    let program = project.shipped();
+    if !program.exists() {
+        return Err(ChoreFailure::new(format!(
+            "there is no {}: run `cargo xtask ci --only dist,packages`",
+            program.display()
+        )));
+    }
+    let release = Release::new(project, &program, &[], project.below_target("packages"))?;
+    pack(&release)?;
+    let again = Release::new(project, &program, &[], project.below_target("xtask/packages/again"))?;
+    report::timed("packages/again", || pack_quietly(&again).and_then(|()| check::same(&release, &again)))?;
+    check::every(&release)?;
+    report::text(&release.without());
+    Ok(())
+}
+
+fn build(project: &Project) -> Result<PathBuf, ChoreFailure> {
+    let arguments = ["build", "--profile", "dist", "--locked", "--package", "unhang-cli"];
+    run::run(project.cargo("dist-build", BUILD_DEADLINE).arguments(arguments))?;
+    Ok(project.shipped())
+}
+
+fn pack(release: &Release) -> Result<(), ChoreFailure> {
+    files::empty(release.folder())?;
+    for (name, work) in PACKERS {
+        report::timed(&format!("packages/{name}"), || work(release))?;
+    }
+    finish(release)?;
+    for path in release.packages()? {
+        let size = fs::metadata(&path).map_err(|error| ChoreFailure::io(path.display(), &error))?.len();
+        report::text(&format!("  {} ({size} bytes)\n", name_of(&path)));
+    }
+    Ok(())
+}
+
+fn pack_quietly(release: &Release) -> Result<(), ChoreFailure> {
+    files::empty(release.folder())?;
+    for (_, work) in PACKERS {
+        work(release)?;
+    }
+    finish(release)
+}
+
+/// Writes the sums of everything that was made, in the form of `sha256sum`.
+fn finish(release: &Release) -> Result<(), ChoreFailure> {
+    let mut sums = String::new();
+    for path in release.packages()? {
+        sums.push_str(&format!("{}  {}\n", files::sha256(&path)?, name_of(&path)));
+    }
+    files::write(&release.folder().join(release::SUMS), &sums)
+}
+
+fn name_of(path: &Path) -> String {
+    path.file_name().unwrap_or_default().to_string_lossy().into_owned()
+}
