@@ -14,6 +14,7 @@
 mod archive;
 mod check;
 mod files;
+mod npm;
 mod release;
 
 use std::fs;
@@ -30,7 +31,7 @@ use release::{PackageWork, Release};
 const BUILD_DEADLINE: Duration = Duration::from_mins(30);
 
 /// What makes packages, in this order, each with its name.
-const PACKERS: &[PackageWork] = &[("archive", archive::pack)];
+const PACKERS: &[PackageWork] = &[("archive", archive::pack), ("npm", npm::pack)];
 
 /// Builds the program, unless the options name one, and packs it.
 pub(crate) fn dist(project: &Project, options: &Options) -> Result<(), ChoreFailure> {
