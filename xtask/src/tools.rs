@@ -1,7 +1,7 @@
 //! Tools that the checks need: those that must be there, and the one that is built here.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::failure::ChoreFailure;
@@ -28,6 +28,18 @@ const QUICK_BUILD: [(&str, &str); 4] = [
     ("CARGO_PROFILE_RELEASE_OPT_LEVEL", "1"),
     ("CARGO_PROFILE_RELEASE_DEBUG", "0"),
 ];
+
+/// A program of Python that is installed here, in a pinned version.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct PythonTool {
+    name: &'static str,
+    version: &'static str,
+    /// What it imports.
+    needs: &'static [&'static str],
+}
+
+pub(crate) const WHEEL: PythonTool =
+    PythonTool { name: "wheel", version: "0.48.0", needs: &["packaging==26.2"] };
 
 /// A program that has to be on the machine already.
 #[derive(Debug, Clone, Copy)]
@@ -76,6 +88,11 @@ pub(crate) const GZIP: RequiredTool = RequiredTool {
     probe: &["--no-name", "--version"],
     advice: "install gzip (on Debian and Ubuntu the package gzip)",
 };
+pub(crate) const READELF: RequiredTool = RequiredTool {
+    program: "readelf",
+    probe: &["--version"],
+    advice: "install the GNU binutils (on Debian and Ubuntu the package binutils)",
+};
 /// libFuzzer is compiled from its sources.
 pub(crate) const CPP: RequiredTool = RequiredTool {
     program: "c++",
@@ -98,6 +115,38 @@ impl RequiredTool {
             }
         })
     }
+}
+
+impl PythonTool {
+    /// Returns the path of the program in the pinned version, after installing it if it is not there yet.
+    pub(crate) fn program(&self, project: &Project) -> Result<PathBuf, ChoreFailure> {
+        PYTHON.require(project)?;
+        let Self { name, version, needs } = *self;
+        // The folder's name is that of the version, so another one is installed beside it.
+        let folder = project.below_target("tools/python").join(format!("{name}-{version}"));
+        let (program, stamp) = (folder.join("bin").join(name), folder.join("complete"));
+        if stamp.exists() && program.exists() {
+            return Ok(program);
+        }
+        make_environment(project, &folder)?;
+        let task = ProgramRun::new(
+            folder.join("bin/python"),
+            project.root(),
+            project.log(&format!("install-{name}")),
+            INSTALL_DEADLINE,
+        );
+        let flags =
+            ["-m", "pip", "install", "--no-deps", "--disable-pip-version-check", "--no-input", "--quiet"];
+        run::run(task.arguments(flags).arguments([format!("{name}=={version}")]).arguments(needs))?;
+        fs::write(&stamp, "").map_err(|error| ChoreFailure::io(stamp.display(), &error))?;
+        Ok(program)
+    }
+}
+
+/// Makes an environment of Python with nothing in it but pip.
+pub(crate) fn make_environment(project: &Project, folder: &Path) -> Result<(), ChoreFailure> {
+    let task = ProgramRun::new("python3", project.root(), project.log("make-venv"), INSTALL_DEADLINE);
+    run::run(task.arguments(["-m", "venv", "--clear"]).arguments([folder]))
 }
 
 impl CargoTool {

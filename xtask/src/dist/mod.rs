@@ -14,8 +14,10 @@
 mod archive;
 mod check;
 mod files;
+mod glibc;
 mod npm;
 mod release;
+mod wheel;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -31,7 +33,7 @@ use release::{PackageWork, Release};
 const BUILD_DEADLINE: Duration = Duration::from_mins(30);
 
 /// What makes packages, in this order, each with its name.
-const PACKERS: &[PackageWork] = &[("archive", archive::pack), ("npm", npm::pack)];
+const PACKERS: &[PackageWork] = &[("archive", archive::pack), ("npm", npm::pack), ("wheel", wheel::pack)];
 
 /// Builds the program, unless the options name one, and packs it.
 pub(crate) fn dist(project: &Project, options: &Options) -> Result<(), ChoreFailure> {

@@ -2,6 +2,7 @@
 
 mod archive;
 mod npm;
+mod wheel;
 
 use std::path::Path;
 
@@ -12,7 +13,8 @@ use super::release::{PackageWork, Release, SUMS};
 use super::{files, name_of};
 
 /// The checks, each with the name of the package.
-const CHECKS: &[PackageWork] = &[("sums", sums), ("archive", archive::check), ("npm", npm::check)];
+const CHECKS: &[PackageWork] =
+    &[("sums", sums), ("archive", archive::check), ("npm", npm::check), ("wheel", wheel::check)];
 
 /// Does all checks.
 pub(super) fn every(release: &Release) -> Result<(), ChoreFailure> {

@@ -1,0 +1,42 @@
+//! How new the system has to be: the newest version of the GNU C library that a program asks for.
+
+use crate::failure::ChoreFailure;
+use crate::tools;
+
+use super::release::{BuiltProgram, Release};
+
+/// Version numbers, the major one first.
+pub(super) type GlibcVersion = (u32, u32);
+
+/// The newest version that the symbols of a program ask for.
+pub(super) fn needed(release: &Release, program: &BuiltProgram) -> Result<GlibcVersion, ChoreFailure> {
+    tools::READELF.require(release.project())?;
+    let task = release.task("readelf", "readelf", release.project().root());
+    let told =
+        release.answer("readelf", task.arguments(["--wide", "--version-info"]).arguments([&program.path]))?;
+    newest(&told).ok_or_else(|| {
+        ChoreFailure::new(format!("{} asks for no version of the C library", program.path.display()))
+    })
+}
+
+fn newest(told: &str) -> Option<GlibcVersion> {
+    let versions = told.split_whitespace().filter_map(|word| {
+        let (major, minor) = word.strip_prefix("GLIBC_")?.split_once('.')?;
+        // Some have a third number, which no distribution goes by.
+        Some((major.parse().ok()?, minor.split('.').next()?.parse().ok()?))
+    });
+    versions.max()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_newest_version_is_found_by_number_and_not_by_letters() {
+        let told = "  0x0010:   Name: GLIBC_2.4  Flags: none  Version: 7\n  0x0020:   Name: GLIBC_2.35  Flags: none\n\
+                    0x0030: Name: GLIBC_2.2.5 Flags: none\n 0x0040: Name: GCC_3.0 Flags: none";
+        assert_eq!(newest(told), Some((2, 35)));
+        assert_eq!(newest("No version information found in this file."), None);
+    }
+}

@@ -1,0 +1,61 @@
+//! The wheel for PyPI: the program as a script of the package `unhang`, for Linux with the C library that it was built for.
+//!
+//! maturin builds what it packs, in a profile of its own. The program is built already, so its files are laid out by the specification,
+//! and `wheel pack` writes the list of them and compresses.
+
+use std::path::PathBuf;
+
+use crate::failure::ChoreFailure;
+use crate::{run, tools};
+
+use super::archive::PAPERS;
+use super::release::{BuiltProgram, Release};
+use super::{files, glibc};
+
+/// No platform tag is older.
+const OLDEST_GLIBC: glibc::GlibcVersion = (2, 17);
+
+/// Where the wheel of a program lies.
+pub(super) fn path(release: &Release, program: &BuiltProgram) -> Result<PathBuf, ChoreFailure> {
+    let tag = tag(release, program)?;
+    Ok(release.folder().join(format!("unhang-{}-{tag}.whl", release.version())))
+}
+
+pub(super) fn pack(release: &Release) -> Result<(), ChoreFailure> {
+    let stage = release.stage("wheel")?;
+    for program in release.programs().iter().filter(|program| program.target.triple.ends_with("-linux-gnu")) {
+        let folder = stage.join(program.target.triple);
+        let package = format!("unhang-{}", release.version());
+        let about = folder.join(format!("{package}.dist-info"));
+        files::copy_program(&program.path, &folder.join(format!("{package}.data/scripts/unhang")))?;
+        for licence in PAPERS.into_iter().filter(|paper| paper.starts_with("LICENSE")) {
+            files::copy(&release.source(licence), &about.join("licenses").join(licence))?;
+        }
+        let readme = files::read(&release.source("README.md"))?;
+        files::write(&about.join("METADATA"), &metadata(release.version(), &readme))?;
+        files::write(&about.join("WHEEL"), &description(&tag(release, program)?))?;
+        let task = release.task("wheel", tools::WHEEL.program(release.project())?, &stage);
+        let (to, folder) = (release.folder().as_os_str(), folder.as_os_str());
+        run::run(task.arguments(["pack".as_ref(), "--dest-dir".as_ref(), to, folder]))?;
+    }
+    Ok(())
+}
+
+fn tag(release: &Release, program: &BuiltProgram) -> Result<String, ChoreFailure> {
+    let (major, minor) = glibc::needed(release, program)?.max(OLDEST_GLIBC);
+    let architecture = program.target.triple.split('-').next().unwrap_or_default();
+    Ok(format!("py3-none-manylinux_{major}_{minor}_{architecture}"))
+}
+
+fn description(tag: &str) -> String {
+    format!("Wheel-Version: 1.0\nGenerator: unhang-xtask\nRoot-Is-Purelib: false\nTag: {tag}\n")
+}
+
+fn metadata(version: &str, readme: &str) -> String {
+    format!(
+        "Metadata-Version: 2.4\nName: unhang\nVersion: {version}\n\
+         Summary: A process between MCP clients and MCP servers, so that no server can make its client hang\n\
+         License-Expression: MIT OR Apache-2.0\nLicense-File: LICENSE-APACHE\nLicense-File: LICENSE-MIT\n\
+         Requires-Python: >=3.8\nDescription-Content-Type: text/markdown\n\n{readme}"
+    )
+}
