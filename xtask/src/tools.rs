@@ -93,6 +93,17 @@ pub(crate) const READELF: RequiredTool = RequiredTool {
     probe: &["--version"],
     advice: "install the GNU binutils (on Debian and Ubuntu the package binutils)",
 };
+/// It packs for Debian and its descendants, and installs into a folder.
+pub(crate) const DPKG_DEB: RequiredTool = RequiredTool {
+    program: "dpkg-deb",
+    probe: &["--threads-max=1", "--version"],
+    advice: "install dpkg 1.21.9 or later (most distributions have the package dpkg)",
+};
+pub(crate) const DPKG: RequiredTool = RequiredTool {
+    program: "dpkg",
+    probe: &["--version"],
+    advice: "install dpkg (most distributions have the package dpkg)",
+};
 /// libFuzzer is compiled from its sources.
 pub(crate) const CPP: RequiredTool = RequiredTool {
     program: "c++",

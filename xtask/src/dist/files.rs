@@ -61,6 +61,21 @@ pub(super) fn list(folder: &Path) -> Result<Vec<PathBuf>, ChoreFailure> {
     Ok(paths)
 }
 
+/// All files below a folder, sorted. Folders get the mode that they have in packages.
+pub(super) fn below(folder: &Path) -> Result<Vec<PathBuf>, ChoreFailure> {
+    fs::set_permissions(folder, Permissions::from_mode(RUN))
+        .map_err(|error| ChoreFailure::io(folder.display(), &error))?;
+    let mut files = Vec::new();
+    for path in list(folder)? {
+        if path.is_dir() {
+            files.extend(below(&path)?);
+        } else {
+            files.push(path);
+        }
+    }
+    Ok(files)
+}
+
 /// The SHA-256 of a file, in hexadecimal digits.
 pub(super) fn sha256(path: &Path) -> Result<String, ChoreFailure> {
     let bytes = fs::read(path).map_err(|error| ChoreFailure::io(path.display(), &error))?;

@@ -28,6 +28,29 @@ fn newest(told: &str) -> Option<GlibcVersion> {
     versions.max()
 }
 
+/// Debian's packages, besides that of the C library, that have the libraries of a program, each behind a comma.
+pub(super) fn other_packages(release: &Release, program: &BuiltProgram) -> Result<String, ChoreFailure> {
+    let task = release.task("readelf-dynamic", "readelf", release.project().root());
+    let told = release
+        .answer("readelf-dynamic", task.arguments(["--wide", "--dynamic"]).arguments([&program.path]))?;
+    let mut packages = String::new();
+    for library in libraries(&told) {
+        match library {
+            "libc.so.6" | "libm.so.6" | "libdl.so.2" | "libpthread.so.0" => {}
+            "libgcc_s.so.1" => packages.push_str(", libgcc-s1"),
+            loader if loader.starts_with("ld-linux") => {}
+            _ => return Err(ChoreFailure::new(format!("no package is known that has {library}"))),
+        }
+    }
+    Ok(packages)
+}
+
+/// The shared libraries that a program is linked with.
+fn libraries(told: &str) -> impl Iterator<Item = &str> {
+    let needed = told.lines().filter(|line| line.contains("(NEEDED)"));
+    needed.filter_map(|line| Some(line.split_once('[')?.1.split_once(']')?.0))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -38,5 +61,10 @@ mod tests {
                     0x0030: Name: GLIBC_2.2.5 Flags: none\n 0x0040: Name: GCC_3.0 Flags: none";
         assert_eq!(newest(told), Some((2, 35)));
         assert_eq!(newest("No version information found in this file."), None);
+    }
+    #[test]
+    fn shared_libraries_are_read_from_their_entries() {
+        let told = " 0x1 (NEEDED)  Shared library: [libgcc_s.so.1]\n 0x1 (NEEDED)  Shared library: [libc.so.6]\n 0xc (INIT) 0x1";
+        assert_eq!(libraries(told).collect::<Vec<_>>(), ["libgcc_s.so.1", "libc.so.6"]);
     }
 }

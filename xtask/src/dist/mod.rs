@@ -13,6 +13,7 @@
 
 mod archive;
 mod check;
+mod deb;
 mod files;
 mod glibc;
 mod npm;
@@ -33,7 +34,8 @@ use release::{PackageWork, Release};
 const BUILD_DEADLINE: Duration = Duration::from_mins(30);
 
 /// What makes packages, in this order, each with its name.
-const PACKERS: &[PackageWork] = &[("archive", archive::pack), ("npm", npm::pack), ("wheel", wheel::pack)];
+const PACKERS: &[PackageWork] =
+    &[("archive", archive::pack), ("npm", npm::pack), ("wheel", wheel::pack), ("deb", deb::pack)];
 
 /// Builds the program, unless the options name one, and packs it.
 pub(crate) fn dist(project: &Project, options: &Options) -> Result<(), ChoreFailure> {

@@ -24,17 +24,19 @@ const DEADLINE: Duration = Duration::from_mins(5);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct DistTarget {
     pub(super) triple: &'static str,
+    /// Debian's name for the processor, if there is a package for it.
+    pub(super) debian: Option<&'static str>,
     /// Node.js' `process.platform` and `process.arch`.
     pub(super) node: (&'static str, &'static str),
 }
 
 /// The first that is this machine's is the one that the program is built for.
 const TARGETS: [DistTarget; 5] = [
-    DistTarget { triple: "x86_64-unknown-linux-gnu", node: ("linux", "x64") },
-    DistTarget { triple: "aarch64-unknown-linux-gnu", node: ("linux", "arm64") },
-    DistTarget { triple: "x86_64-unknown-linux-musl", node: ("linux", "x64") },
-    DistTarget { triple: "aarch64-apple-darwin", node: ("darwin", "arm64") },
-    DistTarget { triple: "x86_64-apple-darwin", node: ("darwin", "x64") },
+    DistTarget { triple: "x86_64-unknown-linux-gnu", debian: Some("amd64"), node: ("linux", "x64") },
+    DistTarget { triple: "aarch64-unknown-linux-gnu", debian: Some("arm64"), node: ("linux", "arm64") },
+    DistTarget { triple: "x86_64-unknown-linux-musl", debian: None, node: ("linux", "x64") },
+    DistTarget { triple: "aarch64-apple-darwin", debian: None, node: ("darwin", "arm64") },
+    DistTarget { triple: "x86_64-apple-darwin", debian: None, node: ("darwin", "x64") },
 ];
 
 /// A program and the system that it runs on.

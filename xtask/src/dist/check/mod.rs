@@ -1,6 +1,7 @@
 //! Uses the packages as a person would, in folders below `target/`: installs them, runs what they brought, and takes them away.
 
 mod archive;
+mod deb;
 mod npm;
 mod wheel;
 
@@ -13,8 +14,13 @@ use super::release::{PackageWork, Release, SUMS};
 use super::{files, name_of};
 
 /// The checks, each with the name of the package.
-const CHECKS: &[PackageWork] =
-    &[("sums", sums), ("archive", archive::check), ("npm", npm::check), ("wheel", wheel::check)];
+const CHECKS: &[PackageWork] = &[
+    ("sums", sums),
+    ("archive", archive::check),
+    ("npm", npm::check),
+    ("wheel", wheel::check),
+    ("deb", deb::check),
+];
 
 /// Does all checks.
 pub(super) fn every(release: &Release) -> Result<(), ChoreFailure> {
