@@ -11,11 +11,13 @@
 //! - The same programs and the same commit give the same bytes: names are sorted, times are the commit's, owners are root.
 //! - No package is installed outside `target/`, and packing fetches only pinned tools.
 
+mod addresses;
 mod archive;
 mod check;
 mod deb;
 mod files;
 mod glibc;
+mod homebrew;
 mod npm;
 mod release;
 mod wheel;
@@ -29,13 +31,19 @@ use crate::options::Options;
 use crate::project::Project;
 use crate::{report, run};
 
+use addresses::ArchiveAddresses;
 use release::{PackageWork, Release};
 
 const BUILD_DEADLINE: Duration = Duration::from_mins(30);
 
 /// What makes packages, in this order, each with its name.
-const PACKERS: &[PackageWork] =
-    &[("archive", archive::pack), ("npm", npm::pack), ("wheel", wheel::pack), ("deb", deb::pack)];
+const PACKERS: &[PackageWork] = &[
+    ("archive", archive::pack),
+    ("npm", npm::pack),
+    ("wheel", wheel::pack),
+    ("deb", deb::pack),
+    ("homebrew", homebrew::pack),
+];
 
 /// Builds the program, unless the options name one, and packs it.
 pub(crate) fn dist(project: &Project, options: &Options) -> Result<(), ChoreFailure> {
@@ -46,6 +54,7 @@ pub(crate) fn dist(project: &Project, options: &Options) -> Result<(), ChoreFail
     let release = Release::new(project, &program, &options.with, project.below_target("packages"))?;
     pack(&release)?;
     report::text(&release.without());
+    report::text(ArchiveAddresses::read(&release)?.missing());
     Ok(())
 }
 

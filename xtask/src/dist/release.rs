@@ -123,6 +123,10 @@ impl<'a> Release<'a> {
         ProgramRun::new(program, folder, output, DEADLINE).variable("SOURCE_DATE_EPOCH", &self.time)
     }
 
+    pub(super) fn deadline(&self) -> Duration {
+        DEADLINE
+    }
+
     /// Runs a program and returns what it printed on stdout.
     pub(super) fn answer(&self, name: &str, task: ProgramRun) -> Result<String, ChoreFailure> {
         let answer = self.project.log(&format!("packages-{name}")).with_extension("txt");

@@ -1,5 +1,6 @@
 //! Uses the packages as a person would, in folders below `target/`: installs them, runs what they brought, and takes them away.
 
+mod addresses;
 mod archive;
 mod deb;
 mod npm;
@@ -20,6 +21,7 @@ const CHECKS: &[PackageWork] = &[
     ("npm", npm::check),
     ("wheel", wheel::check),
     ("deb", deb::check),
+    ("addresses", addresses::check),
 ];
 
 /// Does all checks.
