@@ -160,6 +160,53 @@ pub(crate) fn make_environment(project: &Project, folder: &Path) -> Result<(), C
     run::run(task.arguments(["-m", "venv", "--clear"]).arguments([folder]))
 }
 
+/// Fills `folder` by `work` unless it was filled from the same lock files before.
+pub(crate) fn once(
+    folder: &Path,
+    locks: &[PathBuf],
+    work: impl FnOnce() -> Result<(), ChoreFailure>,
+) -> Result<(), ChoreFailure> {
+    let stamp = folder.join("installed-from");
+    let mut expected = Vec::new();
+    for lock in locks {
+        expected.extend(fs::read(lock).map_err(|error| ChoreFailure::io(lock.display(), &error))?);
+    }
+    if fs::read(&stamp).is_ok_and(|present| present == expected) {
+        return Ok(());
+    }
+    if folder.exists() {
+        fs::remove_dir_all(folder).map_err(|error| ChoreFailure::io(folder.display(), &error))?;
+    }
+    fs::create_dir_all(folder).map_err(|error| ChoreFailure::io(folder.display(), &error))?;
+    work()?;
+    fs::write(&stamp, expected).map_err(|error| ChoreFailure::io(stamp.display(), &error))
+}
+
+/// Returns the script that packs bundles for desktop clients, after installing it from its lock file if it is not there yet.
+pub(crate) fn mcpb(project: &Project) -> Result<PathBuf, ChoreFailure> {
+    for tool in [NODE, NPM] {
+        tool.require(project)?;
+    }
+    let (sources, folder) = (project.root().join("packaging/mcpb/tool"), project.below_target("tools/mcpb"));
+    let locks = [sources.join("package.json"), sources.join("package-lock.json")];
+    once(&folder, &locks, || install_node_packages(project, &locks, &folder))?;
+    Ok(folder.join("node_modules/@anthropic-ai/mcpb/dist/cli/cli.js"))
+}
+
+/// Installs what a manifest of npm and its lock file say. No script of a package runs.
+pub(crate) fn install_node_packages(
+    project: &Project,
+    locks: &[PathBuf],
+    folder: &Path,
+) -> Result<(), ChoreFailure> {
+    for lock in locks {
+        let copy = folder.join(lock.file_name().unwrap_or_default());
+        fs::copy(lock, &copy).map_err(|error| ChoreFailure::io(copy.display(), &error))?;
+    }
+    let task = ProgramRun::new("npm", folder, project.log("install-node"), INSTALL_DEADLINE);
+    run::run(task.arguments(["ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"]))
+}
+
 impl CargoTool {
     /// Returns the path of the program in the pinned version, after building it if it is not there yet.
     pub(crate) fn program(&self, project: &Project) -> Result<PathBuf, ChoreFailure> {

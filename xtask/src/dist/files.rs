@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use data_encoding::HEXLOWER;
 use ring::digest;
+use serde_json::Value;
 
 use crate::failure::ChoreFailure;
 
@@ -48,6 +49,11 @@ fn put(path: &Path, mode: u32, work: impl FnOnce(&Path) -> std::io::Result<()>) 
 
 pub(super) fn read(path: &Path) -> Result<String, ChoreFailure> {
     fs::read_to_string(path).map_err(|error| ChoreFailure::io(path.display(), &error))
+}
+
+pub(super) fn read_json(path: &Path) -> Result<Value, ChoreFailure> {
+    serde_json::from_str(&read(path)?)
+        .map_err(|error| ChoreFailure::new(format!("{} is not JSON: {error}", path.display())))
 }
 
 /// The paths in a folder, sorted.

@@ -18,6 +18,7 @@ mod deb;
 mod files;
 mod glibc;
 mod homebrew;
+mod mcpb;
 mod npm;
 mod release;
 mod wheel;
@@ -43,6 +44,7 @@ const PACKERS: &[PackageWork] = &[
     ("wheel", wheel::pack),
     ("deb", deb::pack),
     ("homebrew", homebrew::pack),
+    ("mcpb", mcpb::pack),
 ];
 
 /// Builds the program, unless the options name one, and packs it.

@@ -83,9 +83,7 @@ fn pack_platform(
 
 /// The manifest in a folder of sources, with the version of the release.
 fn manifest(release: &Release, sources: &Path) -> Result<Value, ChoreFailure> {
-    let path = sources.join("package.json");
-    let mut manifest: Value = serde_json::from_str(&files::read(&path)?)
-        .map_err(|error| ChoreFailure::new(format!("{} is not JSON: {error}", path.display())))?;
+    let mut manifest = files::read_json(&sources.join("package.json"))?;
     manifest["version"] = json!(release.version());
     Ok(manifest)
 }

@@ -5,7 +5,6 @@
 //! - What is installed is what the lock files say: a stamp holds a copy of them, written after a complete installation.
 //! - No script of a package runs while it is installed.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -34,49 +33,19 @@ pub(crate) fn install(project: &Project) -> Result<Installed, ChoreFailure> {
         Installed { node: project.below_target("real/node"), python: project.below_target("real/python") };
     let node_locks =
         [project.root().join("real/node/package.json"), project.root().join("real/node/package-lock.json")];
-    once(&installed.node, &node_locks, || installed.install_node(project, &node_locks))?;
+    tools::once(&installed.node, &node_locks, || {
+        tools::install_node_packages(project, &node_locks, &installed.node)
+    })?;
     let requirements = project.root().join("real/python/requirements.txt");
-    once(&installed.python, std::slice::from_ref(&requirements), || {
+    tools::once(&installed.python, std::slice::from_ref(&requirements), || {
         installed.install_python(project, &requirements)
     })?;
     Ok(installed)
 }
 
-/// Fills `folder` by `work` unless it was filled from the same lock files before.
-fn once(
-    folder: &Path,
-    locks: &[PathBuf],
-    work: impl FnOnce() -> Result<(), ChoreFailure>,
-) -> Result<(), ChoreFailure> {
-    let stamp = folder.join("installed-from");
-    let mut expected = Vec::new();
-    for lock in locks {
-        expected.extend(fs::read(lock).map_err(|error| ChoreFailure::io(lock.display(), &error))?);
-    }
-    if fs::read(&stamp).is_ok_and(|present| present == expected) {
-        return Ok(());
-    }
-    if folder.exists() {
-        fs::remove_dir_all(folder).map_err(|error| ChoreFailure::io(folder.display(), &error))?;
-    }
-    fs::create_dir_all(folder).map_err(|error| ChoreFailure::io(folder.display(), &error))?;
-    work()?;
-    fs::write(&stamp, expected).map_err(|error| ChoreFailure::io(stamp.display(), &error))
-}
-
 impl Installed {
-    fn install_node(&self, project: &Project, locks: &[PathBuf]) -> Result<(), ChoreFailure> {
-        for lock in locks {
-            let copy = self.node.join(lock.file_name().unwrap_or_default());
-            fs::copy(lock, &copy).map_err(|error| ChoreFailure::io(copy.display(), &error))?;
-        }
-        let task = ProgramRun::new("npm", &self.node, project.log("install-node"), INSTALL_DEADLINE);
-        run::run(task.arguments(["ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"]))
-    }
-
     fn install_python(&self, project: &Project, requirements: &Path) -> Result<(), ChoreFailure> {
-        let task = ProgramRun::new("python3", project.root(), project.log("install-venv"), INSTALL_DEADLINE);
-        run::run(task.arguments(["-m".as_ref(), "venv".as_ref(), self.python.as_os_str()]))?;
+        tools::make_environment(project, &self.python)?;
         let task = ProgramRun::new(
             self.python("python"),
             project.root(),

@@ -3,6 +3,7 @@
 mod addresses;
 mod archive;
 mod deb;
+mod mcpb;
 mod npm;
 mod wheel;
 
@@ -22,6 +23,7 @@ const CHECKS: &[PackageWork] = &[
     ("wheel", wheel::check),
     ("deb", deb::check),
     ("addresses", addresses::check),
+    ("mcpb", mcpb::check),
 ];
 
 /// Does all checks.
