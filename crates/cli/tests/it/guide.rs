@@ -57,6 +57,7 @@ pages! {
     gateway: "docs/guide/gateway.md",
     jobs: "docs/guide/jobs.md",
     login: "docs/guide/login.md",
+    packages: "docs/guide/packages.md",
     remote_servers: "docs/guide/remote-servers.md",
     wrap: "docs/guide/wrap.md",
     performance: "docs/performance.md",
