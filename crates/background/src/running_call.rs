@@ -354,7 +354,8 @@ fn end(
         },
         Err(Error::Failure(failure)) => {
             let mut fault = failure.fault();
-            if fault.kind == FaultKind::Deadline {
+            // The limit of calls has no effect on a job. A server's own task names the right limit already.
+            if fault.kind == FaultKind::Deadline && fault.hint.contains("--call-timeout") {
                 blame_job_timeout(&mut fault, unanswered);
             }
             let reason = match fault.kind {
