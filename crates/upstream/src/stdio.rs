@@ -383,6 +383,8 @@ impl StdioActor {
         if let Err(error) = long_answers.read(&line, |line| session.line(line)) {
             tracing::warn!("a long line of `{}` cannot be read from the disk: {error}", session.name);
         }
+        // A wake-up later would bring code into memory that a call holder at rest does not have.
+        self.lines.release_now();
     }
 
     /// Tells the journal of a server that was taken over that nobody reads these bytes again: this process has no successor.

@@ -221,6 +221,14 @@ impl Lines {
         }
     }
 
+    /// Frees the memory of a long line at once, for an owner that rests from now on.
+    pub fn release_now(&mut self) {
+        if self.is_large() {
+            self.most_held = self.end - self.start;
+            self.move_to_fresh_memory(CHUNK);
+        }
+    }
+
     /// Shares the memory of the lines that were taken since the last [`Lines::spare`], for an owner that needs one for longer and would
     /// have to copy it. As long as it is held, reading goes on in other memory.
     pub fn memory(&self) -> Arc<Vec<u8>> {
