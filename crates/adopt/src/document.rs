@@ -57,7 +57,7 @@ pub enum GuardSeen {
     },
     /// The entry starts another program, and that starts `unhang wrap`.
     Inside(String),
-    /// The entry is `unhang serve`.
+    /// The entry starts the gateway: `unhang serve` or `unhang bridge`.
     Gateway,
 }
 
@@ -257,8 +257,7 @@ impl<'d> ConfiguredEntry<'d> {
         }
     }
 
-    /// Returns the words of the command; `None` if there is no command that a program could start. An argument that is no text is an empty
-    /// word.
+    /// Returns the program and its arguments; `None` if the entry has no usable command. An argument that is not a string becomes an empty one.
     #[must_use]
     pub fn words(&self) -> Option<Vec<String>> {
         Some(self.command()?.words().iter().map(|word| word.text().unwrap_or_default().to_owned()).collect())

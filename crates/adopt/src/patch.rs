@@ -1,6 +1,6 @@
 //! Changes of a text as insertions and replacements, and how a person sees them.
 //!
-//! Invariants: edits do not overlap and stand in the order of the text. What is shown of a line hides the values that were named as secret.
+//! Invariants: edits do not overlap, and their order is that of the text. A shown line never has the values that the caller names as secret.
 
 use std::ops::Range;
 

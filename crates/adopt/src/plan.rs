@@ -21,7 +21,7 @@ pub enum EntryVerdict {
     Reguard(String),
     /// Another program starts its guard.
     GuardedInside(String),
-    /// It is `unhang serve`, which guards its servers.
+    /// It starts the gateway, which guards its servers.
     Gateway,
     /// The file switches it off.
     Disabled,
@@ -48,7 +48,7 @@ pub struct PlannedEntry {
     pub had_args: bool,
 }
 
-/// What would be done with a file.
+/// The changes that adopt a file, and the judgement about each of its servers.
 #[derive(Clone, Debug)]
 pub struct AdoptionPlan {
     /// All servers of the file.
@@ -109,7 +109,7 @@ pub fn plan(
         let had_args = entry.has_args();
         entries.push(PlannedEntry { name: entry.name, place: entry.place, verdict, had_args });
     }
-    // What stays when the new guards go: the text, with the guards that it had at their new place.
+    // `--undo` removes the new guards and keeps repaired ones, so it has to give the old text with the repairs.
     let expected = FilePatch::new(moved.clone()).apply(document.text());
     edits.extend(moved);
     let plan = AdoptionPlan { entries, patch: FilePatch::new(edits) };

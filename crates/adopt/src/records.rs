@@ -1,4 +1,4 @@
-//! What was adopted: for each file a record and the bytes from before, in the data folder.
+//! The records of adopted files in the data folder, each with the bytes that the file had before.
 //!
 //! ```text
 //! adopted/<key>.json   adopted/<key>.original   adopted/.lock

@@ -33,7 +33,7 @@ pub(crate) const MAX_FILE: u64 = 64 << 20;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TargetError {
-    /// There is no such file.
+    /// The path names no file.
     #[error("there is no such file")]
     Absent,
     /// The link leads nowhere.
@@ -48,10 +48,10 @@ pub enum TargetError {
     /// It is not text.
     #[error("it is not UTF-8 text: the first wrong byte is number {0}")]
     NotText(usize),
-    /// Nobody may write to it.
+    /// The mode of the file allows no writing.
     #[error("it is read-only (its mode is {0:04o}); `chmod u+w` makes it writable")]
     ReadOnly(u32),
-    /// Nobody may make files in its folder.
+    /// The mode of the folder allows no new file.
     #[error("its folder {} is read-only (its mode is {mode:04o}), and unhang writes a new file beside the old one", folder.display())]
     ReadOnlyFolder {
         /// The folder.

@@ -22,7 +22,7 @@ pub enum UndoKind {
     Nothing,
 }
 
-/// What is done to undo a file.
+/// The text of a file without the guard, and how it differs.
 #[derive(Clone, Debug)]
 pub struct UndoPlan {
     /// The way.
@@ -98,6 +98,5 @@ fn is_whole(entry: &ConfiguredEntry<'_>) -> bool {
 
 /// Returns whether the guard of the server has this name.
 fn carries(entry: &ConfiguredEntry<'_>, name: &str) -> bool {
-    let words = entry.words().unwrap_or_default();
-    words.windows(2).any(|pair| pair[0] == "--name" && pair[1] == name)
+    entry.guard_name().as_deref() == Some(name)
 }

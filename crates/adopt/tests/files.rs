@@ -1,4 +1,4 @@
-//! Files on the disk: what is written, what is refused, and what stays if something goes wrong.
+//! `TargetFile` on a real disk: it writes a file whole, refuses files that it may not replace, and leaves the old bytes after a failure.
 
 use std::{
     fs,

@@ -125,7 +125,7 @@ fn the_chosen_servers_get_the_guard_and_no_others() {
 #[test]
 fn everything_else_in_the_file_stays_as_it_is() {
     for Sample { name, before, after, .. } in samples() {
-        // Whatever stands in a line in which nothing is inserted is there afterwards, in the same order: comments, other keys, variables.
+        // The edits keep comments, other keys and variables in their order: each line without an insertion is in the result.
         let mut rest = after.text().split_inclusive('\n');
         for line in before.text().split_inclusive('\n') {
             if ["command", "args", "path", "[ \"one\""].iter().any(|key| line.contains(key))
@@ -251,6 +251,22 @@ fn a_server_that_somebody_changed_or_renamed_is_undone_as_far_as_it_is_ours() {
     assert_eq!(left, ["c"]);
     let expect = text.replace(r#"["a"]"#, r#"["a@2", "-v"]"#).replace(r#""b": {"#, r#""renamed": {"#);
     assert_eq!(patch.apply(edited.text()), expect);
+}
+
+#[test]
+fn a_renamed_server_is_known_by_the_name_of_its_guard_alone() {
+    let text = r#"{"servers": {"-x": {"command": "x"}, "y": {"command": "y"}}}"#;
+    let document = ConfigDocument::parse(text, FileSyntax::Json).expect("JSON");
+    let plan = plan(&document, PROGRAM, &|_| true, &|_| false).expect("a plan");
+    // Somebody removes `y`, renames `-x`, and guards a server whose own argument is `--name y`.
+    let own = format!(r#""z": {{"command": "{PROGRAM}", "args": ["wrap", "--", "z", "--name", "y"]}}"#);
+    let edited = format!(
+        r#"{{"servers": {{"new": {{"command": "{PROGRAM}", "args": ["wrap", "--name=-x", "--", "x"]}}, {own}}}}}"#
+    );
+    let edited = ConfigDocument::parse(&edited, FileSyntax::Json).expect("JSON");
+    let (patch, left) = without_guard(&edited, &plan.wrapped());
+    assert_eq!(left, ["y"]);
+    assert_eq!(patch.apply(edited.text()), format!(r#"{{"servers": {{"new": {{"command": "x"}}, {own}}}}}"#));
 }
 
 #[test]

@@ -2,10 +2,9 @@
 //!
 //! # Theory of operation
 //!
-//! The guard's words go in front of the first argument, and the old command is copied as it is written: as the last of them. So nothing that
-//! stood in the file moves, except for the command. Taking the guard away removes the same words and writes the command's literal back, in
-//! whatever form it has by then. An entry without arguments gets a list, which is removed with the guard, together with the separator that
-//! came with it.
+//! `guard` inserts its words in front of the first argument. The last of them is a copy of the old command, with its quotes and escapes. So
+//! only the command moves. `unguard` removes these words and writes the command back, with the quotes and escapes that it has then. If an
+//! entry has no arguments, `guard` adds a list, and `unguard` removes that list with its separator.
 //!
 //! Invariant: `unguard` after `guard` gives the bytes from before. [`plan`](crate::plan()) checks that for each file.
 

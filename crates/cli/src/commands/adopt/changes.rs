@@ -238,7 +238,7 @@ impl ServerReport {
             }
             EntryVerdict::Guarded(program) => ("guarded", Some(format!("has the guard {program}"))),
             EntryVerdict::GuardedInside(program) => ("guarded", Some(format!("{program} starts its guard"))),
-            EntryVerdict::Gateway => ("gateway", Some("is `unhang serve`".to_owned())),
+            EntryVerdict::Gateway => ("gateway", Some("starts the gateway of unhang".to_owned())),
             EntryVerdict::Disabled => ("disabled", Some("is switched off".to_owned())),
             EntryVerdict::Remote => (
                 "remote",
