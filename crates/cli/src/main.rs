@@ -8,6 +8,7 @@ mod data_folder;
 mod diagnostics;
 mod job_environment;
 mod mathematics;
+mod near_misses;
 mod own_program;
 mod server_name;
 mod signals;

@@ -13,12 +13,17 @@ const LAUNCHERS: &[&str] = &[
 /// The words of launchers that are not the server yet.
 const VERBS: &[&str] = &["run", "exec", "tool", "dlx", "x", "-m", "-c"];
 
+/// Returns whether this program starts the real server, which a later word names.
+pub(crate) fn is_launcher(program: &str) -> bool {
+    LAUNCHERS.contains(&program)
+}
+
 /// Returns the program's name, or for a launcher the name of the program that it starts: `npx -y @scope/server-time` is `server-time`.
 pub(crate) fn server_name(command: &[OsString]) -> String {
     let mut words = command.iter().map(|word| word.to_string_lossy());
     let program = words.next().unwrap_or_default();
     let stem = last_part(&program);
-    let chosen = if LAUNCHERS.contains(&stem.as_str()) {
+    let chosen = if is_launcher(&stem) {
         words
             .find(|word| !word.starts_with('-') && !VERBS.contains(&word.as_ref()))
             // The text of a script is not a name.

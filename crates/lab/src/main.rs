@@ -22,6 +22,6 @@ fn main() -> ExitCode {
         Ok(LabArguments { command: LabCommand::Bench(bench) }) => bench::run(&bench),
         Ok(LabArguments { command: LabCommand::Rounds(arguments) }) => rounds::run(&arguments),
         Ok(LabArguments { command: LabCommand::Zoo(zoo) }) => corpus::run(&zoo),
-        Err(error) => usage_error(&error, &LabArguments::command()),
+        Err(error) => usage_error(&error, &LabArguments::command(), |_, _, _| None),
     }
 }

@@ -17,8 +17,12 @@ use crate::{
     output::{say, unwritten},
 };
 
-/// Prints why a command line is wrong (exit 2), or help and version (exit 0). `whole` is the parser that refused it.
-pub fn usage_error(error: &clap::Error, whole: &Command) -> ExitCode {
+/// Finds a tip about a wrong command line: from the error, the full name of the command that was meant, and the words that were typed.
+pub type FindTip = fn(&clap::Error, &str, &[OsString]) -> Option<&'static str>;
+
+/// Prints why a command line is wrong (exit 2), or help and version (exit 0). `whole` is the parser that refused it. The tip that `find_tip`
+/// gives comes before those of the parser.
+pub fn usage_error(error: &clap::Error, whole: &Command, find_tip: FindTip) -> ExitCode {
     if !error.use_stderr() {
         let printed = error.print().and_then(|()| io::stdout().lock().flush());
         return ExitCode::from(printed.map_or_else(|error| unwritten(&error), |()| exit::DONE));
@@ -31,7 +35,7 @@ pub fn usage_error(error: &clap::Error, whole: &Command) -> ExitCode {
     let (meant, command) = &meant_command(whole, &words);
     let of_a_value = refused_value(error, whole, meant, &words);
     let rendered = usage_rendered(of_a_value.as_ref().unwrap_or(error), whole, &words);
-    let tip = missing_flag_tip(error, meant).or_else(|| near_miss_tip(error, command, &words));
+    let tip = missing_flag_tip(error, meant).or_else(|| find_tip(error, command, &words));
     if wants_json(&words) {
         let (message, hint) = usage_parts(&rendered, tip, command);
         return CommandFailure::usage(message, Some(&hint)).print(Some(Format::Json));
@@ -64,36 +68,6 @@ fn missing_flag_tip(error: &clap::Error, command: &Command) -> Option<&'static s
     let has_output = || command.get_arguments().any(|argument| argument.get_long() == Some("output"));
     (error.kind() == ErrorKind::UnknownArgument && is_json && has_output())
         .then_some("write `--output json` for JSON")
-}
-
-/// The programs with which many people start a server.
-const LAUNCHERS: [&str; 10] =
-    ["npx", "uvx", "uv", "node", "python", "python3", "docker", "podman", "bunx", "deno"];
-
-/// Tells the right command for a command or a URL in a place where unhang takes none. Returns `None` for any other error.
-fn near_miss_tip(error: &clap::Error, command: &str, words: &[OsString]) -> Option<&'static str> {
-    let refused = match error.get(ContextKind::InvalidSubcommand).or(error.get(ContextKind::InvalidArg)) {
-        Some(ContextValue::String(word)) => word.as_str(),
-        _ => "",
-    };
-    let is_url = refused.starts_with("http://") || refused.starts_with("https://");
-    let has_command = words.iter().any(|word| word == "--");
-    match (command, error.kind()) {
-        ("unhang", ErrorKind::InvalidSubcommand) if LAUNCHERS.contains(&refused) => {
-            Some("write `unhang wrap --` in front of the server's command")
-        }
-        ("unhang", ErrorKind::InvalidSubcommand) | ("unhang serve", ErrorKind::UnknownArgument) if is_url => {
-            Some("`unhang bridge URL` offers a server on the network as a stdio server")
-        }
-        ("unhang serve", ErrorKind::MissingRequiredArgument) if has_command => Some(
-            "`unhang wrap -- CMD` serves the client that starts it; `unhang serve --http ADDRESS -- CMD` \
-             serves clients over HTTP",
-        ),
-        ("unhang serve", ErrorKind::UnknownArgument) if !refused.starts_with('-') => {
-            Some("write `--` before a server's command: `unhang serve --http ADDRESS -- CMD`")
-        }
-        _ => None,
-    }
 }
 
 /// Returns the error about a value that begins with a hyphen, as in `--call-timeout -5s`. The parser takes such a value for a flag, and

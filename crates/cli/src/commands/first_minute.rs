@@ -12,7 +12,7 @@ use unhang::exit;
 use unhang_adopt::AdoptionRecords;
 use unhang_terminal::{output::say, usage::usage_error};
 
-use crate::{arguments::Arguments, data_folder::data_folder};
+use crate::{arguments::Arguments, data_folder::data_folder, near_misses::near_miss};
 
 /// The lines for somebody new.
 const FIRST_STEPS: &str = "\
@@ -27,7 +27,7 @@ pub(crate) fn refuse(error: &clap::Error) -> ExitCode {
             say(FIRST_STEPS);
             ExitCode::from(exit::USAGE)
         }
-        false => usage_error(error, &Arguments::command()),
+        false => usage_error(error, &Arguments::command(), near_miss),
     }
 }
 

@@ -24,6 +24,7 @@ use crate::{
     data_folder,
     diagnostics::{Diagnostics, KeptLog, LOG_HINT},
     job_environment::inherited,
+    near_misses::is_url,
     own_program::{adopt_orphans_of_container, call_holder_command, lifeline_command},
     server_name::server_name,
     signals::signals,
@@ -102,11 +103,6 @@ pub(crate) fn run(wrap: &WrapArguments, verbose: bool) -> ExitCode {
             ExitCode::from(code)
         }
     }
-}
-
-fn is_url(word: &str) -> bool {
-    let word = word.to_ascii_lowercase();
-    word.starts_with("http://") || word.starts_with("https://")
 }
 
 /// Returns the function that opens the engine for slow calls, or `None` if there is no place for jobs.

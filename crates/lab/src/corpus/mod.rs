@@ -32,7 +32,7 @@ pub(crate) fn run(zoo: &ZooArguments) -> ExitCode {
         None => unhang_zoo::command(&["--list".to_owned()]),
         Some("run") => match ZooRun::try_parse_from(&zoo.words) {
             Ok(arguments) => run::run(&arguments),
-            Err(error) => usage_error(&error, &ZooRun::command()),
+            Err(error) => usage_error(&error, &ZooRun::command(), |_, _, _| None),
         },
         Some(_) => unhang_zoo::command(&zoo.words),
     }

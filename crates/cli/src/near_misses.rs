@@ -1,0 +1,40 @@
+//! Command lines that mean another command: a URL or a server's command in a place where unhang takes none.
+
+use std::ffi::OsString;
+
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+
+use crate::server_name::is_launcher;
+
+/// Returns whether somebody has typed the URL of a server.
+pub(crate) fn is_url(word: &str) -> bool {
+    let word = word.to_ascii_lowercase();
+    word.starts_with("http://") || word.starts_with("https://")
+}
+
+/// Tells the right command for a command or a URL in a place where unhang takes none. Returns `None` for any other error.
+pub(crate) fn near_miss(error: &clap::Error, command: &str, words: &[OsString]) -> Option<&'static str> {
+    let refused = match error.get(ContextKind::InvalidSubcommand).or(error.get(ContextKind::InvalidArg)) {
+        Some(ContextValue::String(word)) => word.as_str(),
+        _ => "",
+    };
+    let has_command = words.iter().any(|word| word == "--");
+    match (command, error.kind()) {
+        ("unhang", ErrorKind::InvalidSubcommand) if is_launcher(refused) => {
+            Some("write `unhang wrap --` in front of the server's command")
+        }
+        ("unhang", ErrorKind::InvalidSubcommand) | ("unhang serve", ErrorKind::UnknownArgument)
+            if is_url(refused) =>
+        {
+            Some("`unhang bridge URL` offers a server on the network as a stdio server")
+        }
+        ("unhang serve", ErrorKind::MissingRequiredArgument) if has_command => Some(
+            "`unhang wrap -- CMD` serves the client that starts it; `unhang serve --http ADDRESS -- CMD` \
+             serves clients over HTTP",
+        ),
+        ("unhang serve", ErrorKind::UnknownArgument) if !refused.starts_with('-') => {
+            Some("write `--` before a server's command: `unhang serve --http ADDRESS -- CMD`")
+        }
+        _ => None,
+    }
+}
