@@ -382,6 +382,7 @@ impl StdioActor {
         let session = &mut self.upstream_session;
         if let Err(error) = long_answers.read(&line, |line| session.line(line)) {
             tracing::warn!("a long line of `{}` cannot be read from the disk: {error}", session.name);
+            self.stop_useless("sent an answer that the disk has lost");
         }
         // A wake-up later would bring code into memory that a call holder at rest does not have.
         self.lines.release_now();

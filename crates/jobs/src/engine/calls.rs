@@ -313,7 +313,7 @@ impl HeldCall {
     /// Fails if the job is gone.
     pub async fn settle_in_the_end(mut self, end: CallEnd) -> Result<JobStatus, JobError> {
         let (id, end, cancelled) = (self.id(), Arc::new(end), Arc::new(CallEnd::Cancelled));
-        let mut told = None;
+        let mut is_told = false;
         loop {
             let error = match self.try_settle(&end).await {
                 Err(error) if error.is_of_the_disk() => error,
@@ -328,10 +328,9 @@ impl HeldCall {
             if self.claim.inner.presence.is_gone() {
                 return Err(error);
             }
-            let text = error.to_string();
-            if told.as_ref() != Some(&text) {
-                tracing::warn!(job = id.as_str(), "{text}; unhang tries again every second");
-                told = Some(text);
+            // Errors name files by random names, so each is new.
+            if !std::mem::replace(&mut is_told, true) {
+                tracing::warn!(job = id.as_str(), "{error}; unhang tries again every second");
             }
             sleep(ROOM_LOOK).await;
         }
