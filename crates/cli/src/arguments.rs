@@ -178,6 +178,13 @@ pub(crate) struct Serve {
     #[arg(long, env = "UNHANG_TOOL_MODE", hide_env = true, hide_default_value = true, value_name = "TOOL=MODE,...", default_value = "", value_parser = ModeOverrides::parse)]
     pub(crate) tool_mode: ModeOverrides,
     #[command(flatten)]
+    pub(crate) gateway: GatewayFlags,
+}
+
+/// What `serve` and `bridge` both take.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct GatewayFlags {
+    #[command(flatten)]
     pub(crate) logging: Logging,
     #[command(flatten)]
     pub(crate) job_limits: JobLimits,

@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-use super::{Serve, client::header, jobs::JobLimits, limits::SessionLimits, logging::Logging};
+use super::{GatewayFlags, Serve, client::header};
 use unhang::tools::ModeOverrides;
 
 /// The server that is bridged.
@@ -29,16 +29,12 @@ pub(crate) struct BridgeArguments {
     #[command(flatten)]
     pub(crate) server: BridgedServer,
     #[command(flatten)]
-    pub(crate) logging: Logging,
-    #[command(flatten)]
-    pub(crate) job_limits: JobLimits,
-    #[command(flatten)]
-    pub(crate) limits: SessionLimits,
+    pub(crate) gateway: GatewayFlags,
 }
 
 impl From<BridgeArguments> for Serve {
     fn from(bridge: BridgeArguments) -> Self {
-        let BridgeArguments { server, logging, job_limits, limits } = bridge;
+        let BridgeArguments { server, gateway } = bridge;
         Self {
             config: None,
             stdio: true,
@@ -50,9 +46,7 @@ impl From<BridgeArguments> for Serve {
             tool_mode: ModeOverrides::default(),
             command: Vec::new(),
             bridged: Some(server),
-            logging,
-            job_limits,
-            limits,
+            gateway,
         }
     }
 }

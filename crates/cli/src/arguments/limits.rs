@@ -274,7 +274,7 @@ mod tests {
         }
         for flags in [Vec::new(), defaults("serve")] {
             let Command::Serve(serve) = typed(&["serve"], flags, &[]) else { panic!("not a serve") };
-            assert_eq!(serve.limits.limits(), Limits::default());
+            assert_eq!(serve.gateway.limits.limits(), Limits::default());
         }
     }
 
@@ -301,7 +301,7 @@ mod tests {
         };
         assert_eq!(wrap.limits.limits(), expect);
         let Command::Serve(serve) = typed(&["serve"], flags.to_vec(), &[]) else { panic!("not a serve") };
-        assert_eq!(serve.limits.limits(), expect);
+        assert_eq!(serve.gateway.limits.limits(), expect);
         for (flag, why) in [
             ("--promote-after=30", "needs a unit: 30ms, 30s or 30m?; or write `off` or `by-clock`"),
             ("--job-timeout=off", "`off` is not a length of time"),

@@ -99,9 +99,9 @@ pub(crate) fn run(serve: &Serve, verbose: bool) -> ExitCode {
             return ExitCode::from(exit::USAGE);
         }
     };
-    let limits = serve.limits.limits();
+    let limits = serve.gateway.limits.limits();
     let name = if serve.bridged.is_some() { "bridge" } else { "serve" };
-    let log = KeptLog { name, cap: limits.stderr_log, logging: &serve.logging, may_be_stderr: true };
+    let log = KeptLog { name, cap: limits.stderr_log, logging: &serve.gateway.logging, may_be_stderr: true };
     let diagnostics = match Diagnostics::start(&log, verbose) {
         Ok(diagnostics) => diagnostics,
         Err(why) => {
@@ -386,7 +386,7 @@ fn prepare(
     let before = source.file().map(stamp);
     let plan = ServePlan::read(serve, &source)?;
     let current = Current::of(&plan, before);
-    let flags = serve.limits.settings();
+    let flags = serve.gateway.limits.settings();
     let warn = |text: &str| diagnostics.warn(text);
     let meeting_point = source.file().filter(|_| !serve.own).and_then(|path| {
         plan.meeting_place(path, &flags).unwrap_or_else(|error| {
@@ -400,7 +400,7 @@ fn prepare(
     diagnostics.hide(secrets.into_iter());
     warnings.iter().for_each(|warning| warn(warning));
 
-    let options = options(&[jobs, serve.job_limits.settings()]).map_err(|failure| failure.message)?;
+    let options = options(&[jobs, serve.gateway.job_limits.settings()]).map_err(|failure| failure.message)?;
     tracing::info!("{} jobs may run at the same time", options.rules.max_concurrent);
     let again = options.clone();
     let open_again = move || Engine::open(again.clone()).map(|(engine, _)| engine);

@@ -134,7 +134,7 @@ impl ServePlan {
         let Settings { jobs, state, tools, servers, style, clocks, http, gateway, telemetry } = settings;
         let secrets = servers.iter().map(ServerSettings::secrets).collect();
         // The limit of one client's requests says nothing about the number of requests that a server can take.
-        let said = serve.limits.settings();
+        let said = serve.gateway.limits.settings();
         let joins_none = said.join_same_call == Some(false);
         let join_same_call = said.join_same_call.or(jobs.join_same_call);
         let flags = LimitSettings { max_in_flight: None, join_same_call, ..said };
