@@ -511,3 +511,59 @@ fn answer(result: Box<RawValue>, long_result: Option<FilePart>, era: Era) -> Cal
         (_, other) => broken(&other.out_of_place()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use unhang_upstream::client::Failure;
+
+    /// The end of a job whose server answered with this error, with and without an open question.
+    fn ended(error: Error, unanswered: Option<&str>) -> (EndReason, String, String) {
+        let answered =
+            ServerAnswer { era: Era::Legacy, server_info: None, outcome: Err(error), asked_for: None };
+        match end(answered, None, (true, unanswered)) {
+            CallEnd::Failed { reason, detail, error } => (reason, detail, error.unwrap_or_default()),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_record_has_the_beginning_of_what_a_server_says_and_the_error_all_of_it() {
+        let message = "x".repeat(1 << 20);
+        let (server, method) = ("srv".to_owned(), "tools/call".to_owned());
+        let error = ServerError { server, method, code: -32000, message: message.clone(), data: None };
+        let (reason, detail, error) = ended(Error::Server(error.into()), None);
+        assert_eq!((reason, detail.chars().count()), (EndReason::ServerError, MOST_OF_DETAIL));
+        assert!(error.contains(&message));
+    }
+
+    #[test]
+    fn the_end_of_a_jobs_time_names_the_limit_of_jobs_and_the_question_that_nobody_answered() {
+        let late = |hint: &str| {
+            let failure = Failure {
+                kind: FaultKind::Deadline,
+                server: "srv".to_owned(),
+                happened: "`srv` did not answer `tools/call` within 2s".to_owned(),
+                hint: hint.to_owned(),
+                limit: Some(Duration::from_secs(2)),
+                ..Failure::ended()
+            };
+            Error::Failure(failure.into())
+        };
+        let of_call = || late("unhang cancelled the call; raise --call-timeout if it needs longer");
+        let (reason, detail, _) = ended(of_call(), None);
+        assert_eq!(reason, EndReason::Timeout);
+        assert!(detail.contains("raise --job-timeout") && !detail.contains("--call-timeout"), "{detail}");
+        let (_, detail, error) = ended(of_call(), Some("elicitation/create"));
+        for text in [detail, error] {
+            assert!(text.contains("needs the client's answer to `elicitation/create`"), "{text}");
+            assert!(text.contains("within 2s") && text.contains("or raise --job-timeout"), "{text}");
+        }
+        // The limit of a server's own task is another.
+        let (_, detail, _) =
+            ended(late("unhang cancelled the task; raise job-timeout if it needs longer"), None);
+        assert!(detail.contains("cancelled the task"), "{detail}");
+    }
+}

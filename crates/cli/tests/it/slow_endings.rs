@@ -198,6 +198,7 @@ fn a_job_that_takes_too_long_ends_and_its_server_is_told() {
     let job = client.becomes_a_job(lasting(60.0, "x"));
     let told = client.at_its_end(&job);
     failed(&told, "timeout", LOOK);
+    failed(&told, "timeout", "raise --job-timeout if it needs longer");
     let elapsed = told["elapsed_time_seconds"].as_f64().expect("a number");
     assert!(elapsed >= 1.5, "{told}");
     wait_until("the server was told", PATIENCE, || client.counted() == [1, 0, 1]);
