@@ -269,8 +269,16 @@ impl JobError {
     }
 
     /// Returns whether the disk or the database caused the error, so that the action may succeed later.
-    pub(crate) fn is_of_the_disk(&self) -> bool {
-        matches!(self, Self::File(_) | Self::Store(_) | Self::NoRoomForEnd { .. } | Self::Late { .. })
+    #[must_use]
+    pub fn is_of_the_disk(&self) -> bool {
+        matches!(
+            self,
+            Self::File(_)
+                | Self::Store(_)
+                | Self::NoRoomForEnd { .. }
+                | Self::Late { .. }
+                | Self::DataFolderGone { .. }
+        )
     }
 
     /// Returns whether files caused the error, and not the database. Then it concerns only the job that the files belong to.

@@ -20,7 +20,15 @@
 //! - The server is read as soon as this process holds the jobs. Until then, what it says waits in its pipe and in the journal.
 //! - The call holder ends when no job is left, and the server ends with it. If the call holder fails, the lifeline ends the server.
 
-use std::{ffi::OsString, io, path::PathBuf, pin::Pin, process::ExitCode, sync::Arc, time::Duration};
+use std::{
+    ffi::OsString,
+    fs, io,
+    path::{Path, PathBuf},
+    pin::Pin,
+    process::ExitCode,
+    sync::Arc,
+    time::Duration,
+};
 
 use serde_json::{Value, json, value::RawValue};
 use tokio::{
@@ -41,7 +49,7 @@ use unhang_jobs::{
 use unhang_proc::{
     deadline::Deadline,
     server::{HandOver, ResumeError, Server},
-    unnamed_file::FilePart,
+    unnamed_file::{FilePart, UnnamedFile},
 };
 
 use crate::{
@@ -70,6 +78,12 @@ const OPEN_LIMIT: Duration = Duration::from_secs(60);
 
 /// The pause between two tries to open the data folder.
 const OPEN_PAUSE: Duration = Duration::from_secs(1);
+
+/// The time that a data folder that is away has to come back.
+const FOLDER_LIMIT: Duration = Duration::from_secs(10);
+
+/// The pause between two looks for it.
+const FOLDER_LOOK: Duration = Duration::from_millis(50);
 
 /// The time in which the kernel frees the locks of a guard that has ended.
 const RESUME_LIMIT: Duration = Duration::from_secs(10);
@@ -128,10 +142,12 @@ fn hold(
 ) -> Result<(), CallHolderError> {
     let mut words = words.peekable();
     let plan = HolderPlan::parse(&mut words)?;
-    begin(&plan);
-    let hand_over = HandOver::parse(words)?;
     // One thread is enough: the server's pipes and the disk are the only sources of events.
     let runtime = Builder::new_current_thread().enable_all().build().map_err(CallHolderError::System)?;
+    // The log would make a data folder in the place of one that is being moved.
+    runtime.block_on(until_present(&plan.data_folder))?;
+    begin(&plan);
+    let hand_over = HandOver::parse(words)?;
     runtime.block_on(follow_all(plan, hand_over, shim))
 }
 
@@ -215,16 +231,26 @@ async fn settle_unsent(held: HeldCall, status: &JobStatus) {
     store_end(held, end).await;
 }
 
-/// Makes this process the holder of a job. Waits as long as the disk is full; the server waits too once its pipe is full.
+/// Makes this process the holder of a job. Waits as long as the disk or the database fails; the server waits too once its pipe is full. If
+/// the data folder is away, it waits for [`FOLDER_LIMIT`].
 async fn resume(
     engine: &Engine,
     job: JobId,
     keeper: &Holder,
 ) -> Result<Option<(HeldCall, JobStatus)>, JobError> {
+    let mut is_told = false;
     loop {
         match engine.resume(job, keeper, Deadline::after(RESUME_LIMIT)).await {
-            Err(error) if error.is_for_lack_of_room() => {
-                tracing::warn!(job = job.as_str(), "unhang tries again to go on with the job: {error}");
+            Err(JobError::DataFolderGone { id, path, away }) if away >= FOLDER_LIMIT => {
+                return Err(JobError::DataFolderGone { id, path, away });
+            }
+            Err(error) if error.is_of_the_disk() => {
+                if !std::mem::replace(&mut is_told, true) {
+                    tracing::warn!(
+                        job = job.as_str(),
+                        "unhang tries every second to go on with the job: {error}"
+                    );
+                }
             }
             resumed => return resumed,
         }
@@ -232,8 +258,30 @@ async fn resume(
     }
 }
 
+/// Waits for a data folder that somebody may be moving. Touches nothing.
+async fn until_present(folder: &Path) -> Result<(), CallHolderError> {
+    let until = Deadline::after(FOLDER_LIMIT);
+    // A folder without jobs is no data folder: it may be a mount point.
+    while matches!(fs::metadata(folder.join("jobs")), Err(error) if error.kind() == io::ErrorKind::NotFound) {
+        if until.is_past() {
+            return Err(CallHolderError::NoFolder(folder.to_owned()));
+        }
+        sleep(FOLDER_LOOK).await;
+    }
+    Ok(())
+}
+
+fn is_read_only(folder: &Path) -> bool {
+    UnnamedFile::create(folder).is_err_and(|error| error.kind() == io::ErrorKind::ReadOnlyFilesystem)
+}
+
 /// Opens the data folder. A disk that is full for a moment may let that fail.
 async fn open(options: EngineOptions) -> Result<Engine, CallHolderError> {
+    // SQLite shares what it knows of a database among all its connections in a process. One that was opened on a read-only disk never writes.
+    while is_read_only(&options.folder) {
+        tracing::warn!("unhang tries again to open the data folder: its disk is read-only");
+        sleep(OPEN_PAUSE).await;
+    }
     let until = Instant::now() + OPEN_LIMIT;
     loop {
         if !options.folder.is_dir() {

@@ -12,7 +12,7 @@ use crate::{
     gateway_http::finish,
     harness::{PATIENCE, Sandbox, Web, memory, run_to_end, signal, wait_until},
     processes::children,
-    slow_outlives::{LARGE, Scene, until_go},
+    slow_outlives::{HOLDER, LARGE, Scene, until_go},
 };
 
 /// When calls of a server become jobs here, but for the one that counts.
@@ -310,4 +310,38 @@ fn a_server_that_dies_in_the_middle_of_its_answer_is_the_reason_of_its_job() {
     signal(server, Signal::KILL);
     signal(holder, Signal::CONT);
     scene.failed(&job, "server_exited", "signal 9");
+}
+
+/// The finding: a call holder whose data folder failed at its start gave the job up, and ended the server.
+#[test]
+fn a_call_holder_waits_for_the_folder_of_its_job() {
+    let mut scene = Scene::guarded();
+    let job = scene.job(until_go("one", 5000));
+    let folder = scene.sandbox.path().join("state/jobs").join(job.as_str().expect("an id"));
+    let aside = folder.with_extension("aside");
+    fs::rename(&folder, &aside).expect("it is there");
+    fs::write(&folder, "no folder").expect("a file");
+    scene.kill_guard();
+    wait_until("it tries", PATIENCE, || scene.sandbox.log().contains("tries every second to go on"));
+    fs::remove_file(&folder).expect("it is there");
+    fs::rename(&aside, &folder).expect("it is there");
+    scene.go();
+    scene.completed(&job, "one", 5000);
+}
+
+/// The finding: it made an empty data folder at the old place, where nobody looked for its jobs.
+#[test]
+fn a_call_holder_waits_for_a_data_folder_that_is_being_moved() {
+    let mut scene = Scene::guarded();
+    let job = scene.job(until_go("one", 5000));
+    let home = scene.sandbox.path().join("state");
+    let aside = home.with_extension("aside");
+    fs::rename(&home, &aside).expect("it is there");
+    scene.kill_guard();
+    // It has its name only once it has taken the server over.
+    let is_started = || scene.sandbox.survivors().iter().any(|(_, line)| line.contains(HOLDER));
+    wait_until("a call holder", PATIENCE, is_started);
+    fs::rename(&aside, &home).expect("nothing was made in its place");
+    scene.go();
+    scene.completed(&job, "one", 5000);
 }

@@ -32,7 +32,6 @@ use std::{
     time::Duration,
 };
 
-use rustix::io::Errno;
 use tokio::{
     sync::{oneshot, watch},
     time::{Instant, sleep, timeout},
@@ -50,7 +49,7 @@ use super::{
 };
 use crate::{
     error::JobError,
-    folder::{ARGUMENTS, ERROR, FileError, LOCK, RESULT},
+    folder::{ARGUMENTS, ERROR, FileError, LOCK, RESULT, presence::AWAY_LIMIT},
     id::JobId,
     progress::JobProgress,
     record::{CallRecord, CallTicket, FORMAT, Holder, JobRecord, JobState},
@@ -310,13 +309,19 @@ impl HeldCall {
     /// of this process says so. If somebody cancels the job meanwhile, it ends as cancelled if that can be stored.
     ///
     /// # Errors
-    /// Fails if the job is gone.
+    /// Fails if the job has been unknown for [`AWAY_LIMIT`]. In an engine that rests, it also fails if the data folder has been away for so
+    /// long: the process has nothing else to do.
     pub async fn settle_in_the_end(mut self, end: CallEnd) -> Result<JobStatus, JobError> {
         let (id, end, cancelled) = (self.id(), Arc::new(end), Arc::new(CallEnd::Cancelled));
-        let mut is_told = false;
+        let (mut is_told, mut known_at) = (false, Instant::now());
         loop {
             let error = match self.try_settle(&end).await {
-                Err(error) if error.is_of_the_disk() => error,
+                // Another folder may lie in the place of the data folder for a moment.
+                Err(error @ JobError::NoSuchJob(_)) if known_at.elapsed() < AWAY_LIMIT => error,
+                Err(error) if error.is_of_the_disk() => {
+                    known_at = Instant::now();
+                    error
+                }
                 settled => return settled,
             };
             if *self.cancelled.borrow()
@@ -325,7 +330,7 @@ impl HeldCall {
                 return Ok(status);
             }
             // A folder that was moved may come back, and one that was removed does not.
-            if self.claim.inner.presence.is_gone() {
+            if self.claim.inner.calls.events().is_some() && self.claim.inner.presence.is_gone() {
                 return Err(error);
             }
             // Errors name files by random names, so each is new.
@@ -340,13 +345,8 @@ impl HeldCall {
 /// Brings the end of a held call to the disk. Touches the disk.
 fn write_end(inner: &EngineState, claim: &UnclaimedCall, end: &CallEnd) -> Result<JobStatus, JobError> {
     let id = claim.id;
+    inner.check_presence(id)?;
     let format = inner.status(id)?.record.format;
-    if inner.data.is_away() {
-        // A folder made anew would take the end, and nobody would look for it there.
-        return Err(
-            FileError::system("cannot find the data folder", inner.data.path(), Errno::NOENT.into()).into()
-        );
-    }
     let work = inner.data.job(id).work(format);
     let ending = match end.write(&work) {
         // Waiting does not help, so the job ends now and says why its answer is lost.

@@ -120,8 +120,12 @@ impl EngineState {
             if !call.was_answered && keepers::leave(self, id).unwrap_or(false) {
                 continue;
             }
-            // Somebody has removed the job, or put another database in its place.
-            let Some(known) = self.memory.status(id) else { continue };
+            // Somebody has removed the job, or another folder lies in the place of the data folder and may go again.
+            let known = self.memory.status(id).filter(|_| self.check_presence(id).is_ok());
+            let Some(known) = known else {
+                self.calls.let_go().push(call);
+                continue;
+            };
             let ending = end_without_holder(known.record.call.as_ref());
             let settled = write_ending(&self.data, id, &ending)
                 .map_err(StoreError::from)

@@ -46,6 +46,16 @@ impl FolderPresence {
 }
 
 impl EngineState {
+    /// Looks whether the data folder is there. Nothing that concerns this job may be written while it is away: a folder made anew would take
+    /// the bytes, and nobody would look for them there.
+    ///
+    /// # Errors
+    /// Fails if the folder is away.
+    pub(super) fn check_presence(&self, id: JobId) -> Result<(), JobError> {
+        self.presence.look(&self.data);
+        self.lost_sight_of(id).map_or(Ok(()), Err)
+    }
+
     /// Refuses the known status of a running job if its folder has been gone for too long. A call that this process holds stays known.
     pub(super) fn while_followed(&self, status: JobStatus) -> Result<JobStatus, JobError> {
         let id = status.record.job_id;

@@ -142,9 +142,11 @@ pub(super) fn replace_with(
     write: impl FnOnce(&mut File) -> io::Result<()>,
 ) -> Result<(), FileError> {
     let (temporary, path) = (temporary(folder, name)?, folder.join(name));
-    let written = write_new_with(&temporary, write).and_then(|file| {
+    // An error names the file that people know. The temporary name is random, so each error would be news.
+    let written = written_new(&temporary, write);
+    let written = written.map_err(|error| FileError::system("cannot write", &path, error)).and_then(|file| {
         if durability == Durability::Disk {
-            make_durable(&file).map_err(|error| unsynced(&temporary, error))?;
+            make_durable(&file).map_err(|error| unsynced(&path, error))?;
         }
         fs::rename(&temporary, &path)
             .map_err(|error| FileError::system("cannot put in its place", &path, error))
@@ -218,16 +220,15 @@ fn unsynced(path: &Path, error: io::Error) -> FileError {
 }
 
 pub(super) fn write_new(path: &Path, content: &[u8]) -> Result<File, FileError> {
-    write_new_with(path, |file| file.write_all(content))
+    let written = written_new(path, |file| file.write_all(content));
+    written.map_err(|error| FileError::system("cannot write", path, error))
 }
 
-fn write_new_with(path: &Path, write: impl FnOnce(&mut File) -> io::Result<()>) -> Result<File, FileError> {
-    let write = || -> io::Result<File> {
-        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
-        write(&mut file)?;
-        Ok(file)
-    };
-    write().map_err(|error| FileError::system("cannot write", path, error))
+/// Makes a file that must not exist yet, and has `write` fill it.
+fn written_new(path: &Path, write: impl FnOnce(&mut File) -> io::Result<()>) -> io::Result<File> {
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+    write(&mut file)?;
+    Ok(file)
 }
 
 /// Reads a file up to a limit. Returns `None` if the file does not exist. It follows no link, because unhang makes these files as plain ones.

@@ -8,9 +8,10 @@ use super::DataFolder;
 pub(crate) const AWAY_LIMIT: Duration = Duration::from_secs(10);
 
 impl DataFolder {
-    /// Returns whether no folder lies in the data folder's place. An error of the disk does not count as that.
+    /// Returns whether no data folder lies in its place: nothing, or a folder without jobs, as a mount point is. An error of the disk does not
+    /// count as that.
     pub(crate) fn is_away(&self) -> bool {
-        match fs::metadata(self.path()) {
+        match fs::metadata(self.jobs()) {
             Ok(found) => !found.is_dir(),
             Err(error) => matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory),
         }

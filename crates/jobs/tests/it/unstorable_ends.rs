@@ -102,3 +102,25 @@ async fn a_call_that_was_let_go_and_cannot_be_settled_holds_nothing_up() {
     assert_eq!(bench.end(id).await.record.status, JobState::Failed);
     timeout(PATIENCE, bench.engine.close()).await.expect("the engine ends").unwrap();
 }
+
+/// A mount point lies in the place of the data folder for a moment.
+#[tokio::test]
+async fn an_end_goes_into_no_folder_that_is_not_the_data_folder() {
+    for is_let_go in [false, true] {
+        let bench = Bench::new();
+        let (held, id) = held(&bench).await;
+        let (path, aside) = (bench.folder.path().to_owned(), bench.folder.path().with_extension("aside"));
+        fs::rename(&path, &aside).unwrap();
+        fs::create_dir(&path).unwrap();
+        let settling = (!is_let_go).then(|| settling(held));
+        // As above: some tries fail meanwhile.
+        sleep(Duration::from_millis(1500)).await;
+        // It fails if anything was made there.
+        fs::remove_dir(&path).unwrap();
+        fs::rename(&aside, &path).unwrap();
+        match settling {
+            Some(settling) => assert_eq!(settled(settling).await, JobState::Completed),
+            None => assert_eq!(bench.end(id).await.record.status, JobState::Failed),
+        }
+    }
+}
