@@ -141,10 +141,25 @@ fn wants_json(words: &[OsString]) -> bool {
 
 /// Returns the parser's error text. If an environment variable gave the wrong value, the text names the variable instead of the flag.
 fn usage_rendered(error: &clap::Error, whole: &Command, words: &[OsString]) -> String {
-    let told = error.render().to_string();
+    let told = without_secret(error, error.render().to_string());
     match blamed_variable(error, whole, words) {
         Some((flag, variable)) => told.replacen(&format!("'{flag}'"), &format!("the variable {variable}"), 1),
         None => told,
+    }
+}
+
+/// The flags whose values may be secret.
+const SECRET_FLAGS: [&str; 2] = ["--header", "--env"];
+
+/// Leaves the wrong value of a flag out of the error text if it may be secret: clients keep what a server writes to stderr.
+fn without_secret(error: &clap::Error, told: String) -> String {
+    match (error.get(ContextKind::InvalidArg), error.get(ContextKind::InvalidValue)) {
+        (Some(ContextValue::String(flag)), Some(ContextValue::String(value)))
+            if SECRET_FLAGS.iter().any(|secret| flag.starts_with(secret)) =>
+        {
+            told.replace(&format!("'{value}'"), "(not shown)")
+        }
+        _ => told,
     }
 }
 

@@ -57,14 +57,33 @@ fn a_broken_file_that_was_adopted_is_undone_when_it_is_right_again() {
 }
 
 #[test]
-fn a_file_that_was_removed_is_forgotten() {
+fn a_file_that_was_removed_is_forgotten_if_it_is_named() {
     let home = Home::new();
     home.write(".cursor/mcp.json", &cursor());
     home.report(&["--yes"], 0);
     fs::remove_file(home.path(".cursor/mcp.json")).expect("it is there");
-    let report = home.report(&["--undo"], 0);
-    assert_eq!(told(&report, 0).0, "gone");
+    let file = home.path(".cursor/mcp.json").display().to_string();
+    for words in [&["--undo"][..], &["--undo"], &["--undo", &file]] {
+        let report = home.report(words, 0);
+        assert_eq!(told(&report, 0).0, "gone", "{words:?}");
+        // Nobody else knows where the bytes from before are.
+        assert_eq!(report["files"][0]["backup"].is_string(), words.len() > 1, "{report}");
+    }
     assert_eq!(home.report(&["--undo"], 0)["files"], json!([]));
+}
+
+/// The finding: the undo forgot a file that was away for a moment, and its guards stayed for good.
+#[test]
+fn a_file_that_is_away_is_undone_when_it_is_back() {
+    let home = Home::new();
+    home.write(".cursor/mcp.json", &cursor());
+    home.report(&["--yes"], 0);
+    let (file, aside) = (home.path(".cursor/mcp.json"), home.path("aside"));
+    fs::rename(&file, &aside).expect("it is there");
+    assert_eq!(told(&home.report(&["--undo", "--yes"], 0), 0).0, "gone");
+    fs::rename(&aside, &file).expect("it is there");
+    home.report(&["--undo", "--yes"], 0);
+    assert_eq!(home.read(".cursor/mcp.json"), cursor());
 }
 
 #[test]

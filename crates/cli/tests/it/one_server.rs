@@ -147,10 +147,11 @@ fn who_types_the_wrong_command_is_told_the_right_one() {
         (&["serve", "npx", "-y", "server"], "`unhang serve --http ADDRESS -- CMD`"),
         (&["serve", "--", "npx", "-y", "server"], "`unhang wrap -- CMD` serves the client that starts it"),
         (&["bridge", "npx"], "`unhang wrap -- CMD` guards a command"),
+        (&["bridge", "--header", "Bearer s3cret-value", url], "(not shown)"),
         (&["bridge", "ftp://example.org"], "`ftp://` is not http:// or https://"),
     ] {
         let (code, stdout, stderr) = run_to_end(unhang(&sandbox, words));
         assert_eq!((code, &*stdout), (2, ""), "{words:?}: {stderr}");
-        assert!(stderr.contains(told), "{words:?}: {stderr}");
+        assert!(stderr.contains(told) && !stderr.contains("s3cret"), "{words:?}: {stderr}");
     }
 }

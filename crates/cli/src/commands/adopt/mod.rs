@@ -134,7 +134,7 @@ impl AdoptWork {
         let mut report = undoing.report();
         report.show_plan(self.format);
         let (count, files) = undoing.count();
-        // A record of a file that has no guard any more, or is gone, is forgotten without a question.
+        // A record of a file that has no guard any more is forgotten without a question.
         let is_agreed = match count {
             0 => self.consent != WriteConsent::DryRun,
             _ => {

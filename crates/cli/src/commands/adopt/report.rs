@@ -148,7 +148,7 @@ impl FileReport {
             ));
         }
         if self.status == FileStatus::Gone {
-            text.push_str("  somebody has removed the file\n");
+            text.push_str("  the file is not there; `unhang adopt --undo FILE` forgets it\n");
         }
         if self.is_edited {
             text.push_str("  somebody has edited the file since, so only the guard goes:\n");
@@ -204,7 +204,11 @@ impl FileReport {
                 "{path}: left as it is: {}\n",
                 escaped(self.error.as_deref().unwrap_or_default())
             )),
-            FileStatus::Failed | FileStatus::Planned | FileStatus::Unchanged | FileStatus::Gone => None,
+            FileStatus::Gone => {
+                let kept = self.backup.as_ref()?;
+                Some(format!("{path}: forgotten; the file as it was before is {}\n", shown(kept)))
+            }
+            FileStatus::Failed | FileStatus::Planned | FileStatus::Unchanged => None,
         }
     }
 }

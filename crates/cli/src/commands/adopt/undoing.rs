@@ -27,7 +27,7 @@ struct UndoneFile {
 enum UndoneState {
     /// It is there, and this is the plan.
     Planned(Box<TargetFile>, Box<UndoPlan>),
-    /// Somebody has removed it.
+    /// It is not there now.
     Gone,
     /// It cannot be undone, for this reason.
     Failed(String),
@@ -36,6 +36,8 @@ enum UndoneState {
 /// The changes of all files.
 pub(super) struct Undoing {
     files: Vec<UndoneFile>,
+    /// Whether somebody has named the files. Then those that are gone are forgotten.
+    are_named: bool,
 }
 
 impl Undoing {
@@ -56,7 +58,7 @@ impl Undoing {
             let state = state(records, &record);
             UndoneFile { record, clients, state }
         };
-        Ok(Undoing { files: chosen.into_iter().map(planned).collect() })
+        Ok(Undoing { files: chosen.into_iter().map(planned).collect(), are_named: !words.is_empty() })
     }
 
     /// Returns whether nothing was adopted.
@@ -95,6 +97,8 @@ impl Undoing {
         for (UndoneFile { record, state, .. }, told) in self.files.iter().zip(&mut report.files) {
             let backup_stays = match state {
                 UndoneState::Failed(_) => continue,
+                // The file may come back with its guards: a home that is not mounted, a project that was moved.
+                UndoneState::Gone if !self.are_named => continue,
                 UndoneState::Gone => true,
                 UndoneState::Planned(target, plan) => {
                     if plan.kind != UndoKind::Nothing
