@@ -309,7 +309,7 @@ impl HeldCall {
     /// of this process says so. If somebody cancels the job meanwhile, it ends as cancelled if that can be stored.
     ///
     /// # Errors
-    /// Fails if the job has been unknown for [`AWAY_LIMIT`]. In an engine that rests, it also fails if the data folder has been away for so
+    /// Fails if the job has been unknown for 10 s. In an engine that rests, it also fails if the data folder has been away for so
     /// long: the process has nothing else to do.
     pub async fn settle_in_the_end(mut self, end: CallEnd) -> Result<JobStatus, JobError> {
         let (id, end, cancelled) = (self.id(), Arc::new(end), Arc::new(CallEnd::Cancelled));
