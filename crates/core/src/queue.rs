@@ -136,7 +136,12 @@ impl Queue {
         self.cost
     }
 
-    /// Returns the part of those bytes that is replies.
+    /// Returns the bytes of the messages that wait.
+    pub fn bytes(&self) -> usize {
+        self.cost - self.entries.len() * ENTRY_OVERHEAD - self.begun
+    }
+
+    /// Returns the part of the cost that is replies.
     pub fn replies(&self) -> usize {
         self.replies
     }

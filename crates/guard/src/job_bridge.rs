@@ -509,7 +509,7 @@ impl Adopted {
     pub(super) fn kept_call(&self, token: Option<Id>, is_sent: bool) -> KeptCall {
         // All calls are of the one client of the guard.
         let (client, who) = (Some(0), self.who.clone());
-        KeptCall { job: self.promoted.id(), id: self.call.clone(), token, who, client, is_sent }
+        KeptCall { job: self.promoted.id(), id: self.call.clone(), token, who, client, is_sent, next: None }
     }
 
     /// Returns the job's id.

@@ -480,13 +480,13 @@ impl WrapSession {
         }
     }
 
-    /// Makes one more request to the server on behalf of a job, with the answers to its questions. Returns the id of the request.
-    pub fn ask_for_job(&mut self, now: Duration, params: &str, effects: &mut impl WrapEffects) -> Id {
+    /// Registers one more request to the server on behalf of a job, with the answers to its questions. Returns the id of the request, for
+    /// [`send_or_hold`](Self::send_or_hold).
+    pub fn ask_for_job(&mut self, now: Duration, params: &str) -> Id {
         self.now = now;
         let wire_id = self.own_id();
         let call = GuardedCall::of_job(&wire_id, params, now, self.limits.job_timeout);
         self.calls.register_as(wire_id.clone(), call);
-        self.send_or_hold(&wire_id, effects);
         wire_id
     }
 

@@ -111,6 +111,11 @@ impl SentRequest {
         Self { id, commands: None, changed: Arc::default() }
     }
 
+    /// Returns the id if the actor with this mailbox has sent the request.
+    pub(crate) fn id_here(self, mailbox: &Mailbox) -> Option<Id> {
+        Arc::ptr_eq(&self.changed, &mailbox.withdrawn).then_some(self.id)
+    }
+
     /// Has the lifeline of the server keep it for this request. The server then goes on when this process has ended.
     ///
     /// # Errors

@@ -114,21 +114,31 @@ impl RequestKeeping {
                 continue;
             };
             let job = command.order.job;
-            if let Some(before) = self.server.request_of(job).cloned() {
-                self.server.asks_again(Some(process), &before, command.id.clone());
-                let first = self.followed.iter().find(|request| request.job == job);
-                let first = first.map_or(before, |request| request.first.clone());
+            if let Some(first) = self.server.first_of(job).cloned() {
+                // The plan has the request since before the server got it.
+                self.server.resend_plan(process);
                 self.asked.push((first, command));
                 continue;
             }
             let client = session.session_of(&command.id).map(|session| session.key.number());
             let (id, who) = (command.id.clone(), command.order.who.clone());
-            let call = KeptCall { job, id, token: None, who, client, is_sent: true };
+            let call = KeptCall { job, id, token: None, who, client, is_sent: true, next: None };
             match self.server.ask(process, held, facts, call) {
                 Ok(()) => self.asked.push((command.id.clone(), command)),
                 Err(error) => command.refuse(KeepError::Refused(error.to_string())),
             }
         }
+    }
+
+    /// Gives the lifeline a request that takes the place of `before`, if that is in the plan. Call it before the request is written.
+    pub(crate) fn asks_again(
+        &mut self,
+        process: Option<&mut ServerProcess>,
+        to_server: &Queue,
+        before: &Id,
+        id: Id,
+    ) {
+        self.server.asks_again(process, to_server, before, id);
     }
 
     /// Notes that the lifeline has confirmed one plan.

@@ -184,6 +184,9 @@ impl StdioActor {
         while let Some(out) = self.upstream_session.next_out() {
             match out {
                 Outgoing::Request { line, .. } | Outgoing::Initialized(line) => self.say(Class::Kept, &line),
+                Outgoing::Repeats { before, id } => {
+                    self.keeping.asks_again(self.process.as_mut(), &self.to_server, &before, id);
+                }
                 // One is enough for a server that reads late.
                 Outgoing::RootsChanged(line) => self.say(Class::ListChanged("roots".into()), &line),
                 // From here on the queue counts the reply.

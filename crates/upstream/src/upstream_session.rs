@@ -389,10 +389,13 @@ impl UpstreamSession {
             tracing::debug!("waiting for `{}` to answer `{method}`, for at most {limit}", self.name);
         }
         if let Some(sent) = sent {
-            sent.send_replace(Some(match self.is_remote {
+            let before = sent.send_replace(Some(match self.is_remote {
                 false => SentRequest::new(id.clone(), &self.mailbox),
                 true => SentRequest::remote(id.clone()),
             }));
+            if let Some(before) = before.and_then(|before| before.id_here(&self.mailbox)) {
+                self.out.push(Outgoing::Repeats { before, id: id.clone() });
+            }
         }
         let line = compose::request(&id, &method, &params);
         self.out.request(id, method, line, mirrored);

@@ -48,6 +48,7 @@ use unhang_jobs::{
 };
 use unhang_proc::{
     deadline::Deadline,
+    pipe::PipeWriter,
     server::{HandOver, ResumeError, Server},
     unnamed_file::{FilePart, UnnamedFile},
 };
@@ -163,7 +164,10 @@ async fn follow_all(plan: HolderPlan, hand_over: HandOver, shim: ShimCommand) ->
     let options = EngineOptions::new(data_folder, shim);
     let engine = open(EngineOptions { keeps_recorded_limits: true, rests: true, ..options }).await?;
     let (mut resumed, mut unwanted) = (Vec::new(), Vec::new());
-    for call in calls {
+    let accepted = process.input.as_ref().map_or(0, PipeWriter::accepted);
+    for mut call in calls {
+        // The owner was killed when it made the next request of the job, and the server has that or has not.
+        let _before = call.go_on(accepted);
         match resume(&engine, call.job, &keeper).await {
             Ok(Some((held, status))) if call.is_sent => resumed.push((call, held, status)),
             Ok(Some((held, status))) => {

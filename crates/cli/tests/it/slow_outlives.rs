@@ -26,7 +26,6 @@ use crate::{
         Client, PATIENCE, Sandbox, is_alive, lab_program, memory, run_to_end, signal, timed, wait_until,
     },
     processes::{children, entry, lifeline},
-    slow_tasks::{EXTENSION, Modern},
 };
 
 /// The name of a call holder in the table of processes.
@@ -530,42 +529,4 @@ fn a_call_whose_lifeline_does_not_answer_stays_a_call() {
     scene.kill();
     scene.go();
     scene.completed(&job, "two", 5000);
-}
-
-#[test]
-fn a_task_whose_second_request_is_on_its_way_outlives_its_guard() {
-    let sandbox = Sandbox::with_jobs();
-    let client = Client::start(guard_of(&sandbox, &[&recorded()[..], &["zoo", "slow-answers"]].concat()));
-    let mut scene =
-        Scene { lifeline: lifeline(&client), client: StdioCaller { client, is_guarded: true }, sandbox };
-    let can = json!({ "elicitation": {}, "extensions": { EXTENSION: {} } });
-    let mut modern = Modern::Pipes(scene.client);
-    let arguments = json!({ "seconds": 0.2, "until": "go", "label": "asks", "ask": true });
-    let created = modern.ask_as("tools/call", json!({ "name": "slow", "arguments": arguments }), can.clone());
-    let task = created["result"]["taskId"].clone();
-    assert!(task.is_string(), "{created}");
-    fs::write(scene.sandbox.path().join("go"), "").expect("a file");
-    let mut told = Value::Null;
-    wait_until("it asks", PATIENCE, || {
-        told = modern.ask_as("tasks/get", json!({ "taskId": task }), can.clone())["result"].clone();
-        told["status"] == "input_required"
-    });
-    let server = children(children(scene.lifeline)[0].pid)[0].pid;
-    signal(server, Signal::STOP);
-    let key =
-        told["inputRequests"].as_object().and_then(|asked| asked.keys().next()).expect("a question").clone();
-    let answer = json!({ key: { "action": "accept", "content": { "name": "who" } } });
-    modern.ask_as("tasks/update", json!({ "taskId": task, "inputResponses": answer }), can);
-    let Modern::Pipes(client) = modern else { unreachable!("it has pipes") };
-    scene.client = client;
-    let calls = ["\"tools/call\"", "\"label\":\"asks\""];
-    wait_until("the second request is on its way", PATIENCE, || scene.asked(&calls) == 2);
-    scene.kill_guard();
-    signal(server, Signal::CONT);
-    let ended = scene.ended(&task);
-    assert_eq!(ended["status"], "completed", "{ended}");
-    let result = scene.unhang_job(&["result", task.as_str().expect("an id")]).to_string();
-    assert!(result.contains("who"), "{result}");
-    assert_eq!(scene.asked(&calls), 2, "nothing was sent again");
-    scene.sandbox.assert_nothing_left();
 }

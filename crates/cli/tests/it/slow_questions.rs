@@ -7,10 +7,10 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::{
-    callers::{StdioCaller, slow_server},
-    harness::{Client, PATIENCE, Sandbox, run_to_end, wait_until},
+    callers::{Calls, StdioCaller, slow_server},
+    harness::{Client, PATIENCE, Sandbox, run_to_end, signal, wait_until},
     processes::{children, lifeline},
-    slow_outlives::{Scene, recorded, until_go},
+    slow_outlives::{Scene, guard_of, recorded, until_go},
     slow_tasks::{EXTENSION, Modern},
 };
 
@@ -73,13 +73,28 @@ fn modern_task(server: &[&str]) -> (Scene, Value) {
 fn modern_task_that_asks((server, more): (&[&str], &str), method: &str) -> (Scene, Value) {
     let sandbox = Sandbox::with_jobs();
     configure(&sandbox, server, more);
-    let mut modern = Modern::Pipes(gateway(&sandbox));
-    let created =
-        modern.ask_as("tools/call", json!({ "name": "srv__slow", "arguments": asking(method) }), able());
+    let client = gateway(&sandbox);
+    modern_task_of(sandbox, client, method)
+}
+
+#[track_caller]
+fn modern_task_of(sandbox: Sandbox, client: StdioCaller, method: &str) -> (Scene, Value) {
+    let call = json!({ "name": client.named("srv__slow"), "arguments": asking(method) });
+    let scene = Scene { lifeline: 0, client, sandbox };
+    let (mut scene, created) = as_modern(scene, |modern| modern.ask_as("tools/call", call, able()));
+    // A gateway has started its server by now.
+    scene.lifeline = lifeline(&scene.client);
     let task = created["result"]["taskId"].clone();
     assert!(task.is_string(), "{created}");
+    (scene, task)
+}
+
+/// Does something as a client of 2026-07-28.
+fn as_modern<T>(scene: Scene, work: impl FnOnce(&mut Modern) -> T) -> (Scene, T) {
+    let mut modern = Modern::Pipes(scene.client);
+    let made = work(&mut modern);
     let Modern::Pipes(client) = modern else { unreachable!("it has pipes") };
-    (Scene { lifeline: lifeline(&client), client, sandbox }, task)
+    (Scene { client, ..scene }, made)
 }
 
 /// The capabilities of a client that answers questions.
@@ -202,7 +217,7 @@ fn a_question_ends_with_its_call_holder() {
     let holder = scene.kill();
     scene.go();
     wait_until("the question", PATIENCE, || files(&scene, &task).len() == 1);
-    crate::harness::signal(holder, Signal::KILL);
+    signal(holder, Signal::KILL);
     assert_eq!(scene.ended(&task)["reason"], "unhang_ended");
     assert!(files(&scene, &task).is_empty(), "{:?}", files(&scene, &task));
     clear_away(&scene);
@@ -295,9 +310,78 @@ fn a_task_that_waits_for_input_ends_with_its_server_once_the_gateway_has_gone() 
     scene.go();
     wait_until("the question", PATIENCE, || files(&scene, &task).len() == 1);
     scene.kill();
-    children(scene.lifeline).iter().for_each(|server| crate::harness::signal(server.pid, Signal::KILL));
+    children(scene.lifeline).iter().for_each(|server| signal(server.pid, Signal::KILL));
     let ended = scene.ended(&task);
     assert_eq!((&ended["status"], &ended["reason"]), (&json!("failed"), &json!("server_exited")), "{ended}");
     clear_away(&scene);
+    scene.sandbox.assert_nothing_left();
+}
+
+/// A guard or a gateway in front of a server of 2026-07-28, the task whose tool has asked, and the server's name for the question.
+#[track_caller]
+fn asked_task(is_guarded: bool) -> (Scene, Value, String) {
+    let (scene, task) = match is_guarded {
+        true => {
+            let sandbox = Sandbox::with_jobs();
+            let client = Client::start(guard_of(&sandbox, &[&recorded()[..], &LEGACY[..2]].concat()));
+            modern_task_of(sandbox, StdioCaller { client, is_guarded }, ASKED)
+        }
+        false => modern_task(&LEGACY[..2]),
+    };
+    scene.go();
+    let (scene, key) = as_modern(scene, |modern| modern_question(modern, &task));
+    (scene, task, key)
+}
+
+/// The calls of the tool that its server was sent.
+const CALLS: [&str; 2] = ["\"tools/call\"", "\"label\":\"asks\""];
+
+#[test]
+fn a_task_whose_second_request_is_on_its_way_outlives_its_owner() {
+    for is_guarded in [true, false] {
+        let (scene, task, key) = asked_task(is_guarded);
+        let server = children(children(scene.lifeline)[0].pid)[0].pid;
+        signal(server, Signal::STOP);
+        let (mut scene, ()) = as_modern(scene, |modern| modern_answer(modern, &task, &key, "Ada"));
+        wait_until("the second request is on its way", PATIENCE, || scene.asked(&CALLS) == 2);
+        scene.kill_guard();
+        signal(server, Signal::CONT);
+        let ended = scene.ended(&task);
+        assert_eq!(ended["status"], "completed", "{ended}");
+        let result = scene.unhang_job(&["result", task.as_str().expect("an id")]).to_string();
+        assert!(result.contains("Ada"), "{result}");
+        assert_eq!(scene.asked(&CALLS), 2, "nothing was sent again");
+        if !is_guarded {
+            // The next gateway clears away the socket of one that was killed.
+            gateway(&scene.sandbox).finish();
+        }
+        scene.sandbox.assert_nothing_left();
+    }
+}
+
+/// The client has answered, and the guard is killed before its server, which does not read, has got the second request.
+#[test]
+fn a_task_whose_second_request_was_not_sent_asks_again() {
+    let (mut scene, task, key) = asked_task(true);
+    let recorder = children(scene.lifeline)[0].pid;
+    signal(recorder, Signal::STOP);
+    // More than the pipe and its journal take.
+    let long = "x".repeat(1 << 20);
+    for _ in 0..18 {
+        scene.client.notify("notifications/long", json!({ "text": long }));
+    }
+    let (mut scene, ()) = as_modern(scene, |modern| modern_answer(modern, &task, &key, "Ada"));
+    scene.kill_guard();
+    signal(recorder, Signal::CONT);
+    let mut client = Modern::Pipes(StdioCaller::new(&scene.sandbox, true, &[]));
+    let key = modern_question(&mut client, &task);
+    modern_answer(&mut client, &task, &key, "Bob");
+    let ended = scene.ended(&task);
+    assert_eq!(ended["status"], "completed", "{ended}");
+    let result = scene.unhang_job(&["result", task.as_str().expect("an id")]).to_string();
+    assert!(result.contains("Bob"), "{result}");
+    assert_eq!(scene.asked(&CALLS), 2);
+    let Modern::Pipes(mut client) = client else { unreachable!("it has pipes") };
+    client.finish();
     scene.sandbox.assert_nothing_left();
 }

@@ -17,6 +17,7 @@ use super::{
     super::{
         effects::WrapEffects,
         job_bridge::{Adopted, BridgeEvent},
+        process_effects::ProcessEffects,
         relays::RepeatedRequest,
         session_phase::WrapPhase,
     },
@@ -293,10 +294,12 @@ impl GuardLoop {
 
     /// Makes one more request to the server on behalf of a job.
     fn ask_again(&mut self, params: &str, again: RepeatedRequest) {
-        let call = self.wrap_session.ask_for_job(self.now(), params, &mut self.effects);
-        // The server has it before a call holder waits for its answer.
-        self.effects.flush_server();
-        self.keeping.asks_again(self.effects.process.as_mut(), again.before(), call.clone());
+        let call = self.wrap_session.ask_for_job(self.now(), params);
+        if !self.wrap_session.is_held_back(&call) {
+            let ProcessEffects { process, to_server, .. } = &mut self.effects;
+            self.keeping.asks_again(process.as_mut(), to_server, again.before(), call.clone());
+        }
+        self.wrap_session.send_or_hold(&call, &mut self.effects);
         if let Some(bridge) = &mut self.effects.bridge {
             bridge.asked(call, again);
         }

@@ -5,7 +5,7 @@
 //! Invariants
 //! - All processes that have the descriptor share one file position, and only the kernel moves it, together with the bytes. So the position
 //!   says exactly which bytes have left the pipe (reader) or have entered it (writer), whenever the process is killed.
-//! - The mark, eight bytes at the start of the file, is written in one piece. A reader's mark says which bytes are processed. A writer's
+//! - The mark, two numbers at the start of the file, is written in one piece. A reader's mark says which bytes are processed. A writer's
 //!   mark says which bytes are accepted: it moves after the bytes of a whole call are in the file.
 //! - One process at a time uses a journal. A successor opens it when its predecessor has ended.
 //! - Memory is bounded. Bytes that nobody needs any more are given back in steps of [`KEPT`].
@@ -45,26 +45,43 @@ const MOST_PARTS: usize = 1024;
 #[derive(Debug)]
 struct JournalFile(OwnedFd);
 
+/// The start of a journal's file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Mark {
+    /// The place in the file up to which the bytes are processed, or accepted.
+    place: u64,
+    /// The bytes that were accepted before the place began again from the front.
+    earlier: u64,
+}
+
+impl Mark {
+    fn at(place: u64) -> Self {
+        Self { place, earlier: 0 }
+    }
+}
+
 impl JournalFile {
     fn create() -> io::Result<Self> {
         let file = Self(system::memory_file(c"mcp-journal")?);
-        file.note(START)?;
+        file.note(Mark::at(START))?;
         file.rewind()?;
         Ok(file)
     }
 
-    /// Writes the mark. The kernel copies eight bytes of one page in one piece, so a killed process leaves the old mark or the new one.
-    fn note(&self, mark: u64) -> io::Result<()> {
-        let count = retry(|| pwrite(&self.0, &mark.to_ne_bytes(), 0))?;
-        if count == size_of::<u64>() { Ok(()) } else { Err(io::ErrorKind::WriteZero.into()) }
+    /// Writes the mark. The kernel copies a few bytes of one page in one piece, so a killed process leaves the old mark or the new one.
+    fn note(&self, mark: Mark) -> io::Result<()> {
+        let bytes = [mark.place.to_ne_bytes(), mark.earlier.to_ne_bytes()];
+        let count = retry(|| pwrite(&self.0, bytes.as_flattened(), 0))?;
+        if count == size_of_val(&bytes) { Ok(()) } else { Err(io::ErrorKind::WriteZero.into()) }
     }
 
-    fn mark(&self) -> io::Result<u64> {
-        let mut bytes = [0; size_of::<u64>()];
-        if retry(|| pread(&self.0, &mut bytes, 0))? != bytes.len() {
+    fn mark(&self) -> io::Result<Mark> {
+        let mut bytes = [[0; size_of::<u64>()]; 2];
+        if retry(|| pread(&self.0, bytes.as_flattened_mut(), 0))? != size_of_val(&bytes) {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "this is no journal of a pipe"));
         }
-        Ok(u64::from_ne_bytes(bytes))
+        let [place, earlier] = bytes.map(u64::from_ne_bytes);
+        Ok(Mark { place, earlier })
     }
 
     fn position(&self) -> io::Result<u64> {
@@ -130,8 +147,8 @@ impl ReadJournal {
         let file = JournalFile(file);
         let taken = file.position()?;
         // The process may have ended between the two steps of a rewind. There was nothing unprocessed then.
-        let processed = file.mark()?.min(taken);
-        file.note(processed)?;
+        let processed = file.mark()?.place.min(taken);
+        file.note(Mark::at(processed))?;
         Ok(Self { file, processed, cursor: processed, taken, released: START, limit: LONGEST_UNPROCESSED })
     }
 
@@ -170,7 +187,7 @@ impl ReadJournal {
                 format!("{count} bytes cannot be processed: {} were read", self.cursor - self.processed);
             return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
         }
-        self.file.note(self.processed + count)?;
+        self.file.note(Mark::at(self.processed + count))?;
         self.processed += count;
         self.let_go()
     }
@@ -181,7 +198,7 @@ impl ReadJournal {
             // The position comes first: behind it a mark means that nothing is left.
             self.file.rewind()?;
             (self.taken, self.cursor) = (START, START);
-            self.file.note(START)?;
+            self.file.note(Mark::at(START))?;
             self.processed = START;
             self.released = START;
             ftruncate(&self.file.0, START + KEPT)?;
@@ -201,6 +218,8 @@ pub(super) struct WriteJournal {
     file: JournalFile,
     moved: u64,
     accepted: u64,
+    /// The bytes that were accepted before the last rewind.
+    earlier: u64,
     /// Up to where memory was given back.
     released: u64,
 }
@@ -208,20 +227,25 @@ pub(super) struct WriteJournal {
 impl WriteJournal {
     pub(super) fn create() -> io::Result<Self> {
         let file = JournalFile::create()?;
-        Ok(Self { file, moved: START, accepted: START, released: START })
+        Ok(Self { file, moved: START, accepted: START, earlier: 0, released: START })
     }
 
     /// Opens the journal of a process that has ended. What it had accepted is the backlog.
     pub(super) fn resume(file: OwnedFd) -> io::Result<Self> {
         let file = JournalFile(file);
-        let (accepted, moved) = (file.mark()?, file.position()?);
+        let (Mark { place: accepted, earlier }, moved) = (file.mark()?, file.position()?);
         if moved > accepted {
             // The process has ended between two steps of a rewind. There was no backlog then.
             file.move_to(accepted)?;
         }
         // Behind the mark is what was not accepted as a whole, or the pages of before a rewind.
         ftruncate(&file.0, accepted)?;
-        Ok(Self { file, moved: moved.min(accepted), accepted, released: START })
+        Ok(Self { file, moved: moved.min(accepted), accepted, earlier, released: START })
+    }
+
+    /// Returns how many bytes were accepted since the journal began.
+    pub(super) fn accepted(&self) -> u64 {
+        self.earlier + (self.accepted - START)
     }
 
     /// Returns how many accepted bytes are not in the pipe.
@@ -236,7 +260,7 @@ impl WriteJournal {
         }
         self.let_go(in_pipe)?;
         let count = self.file.write_at(parts, self.accepted)?;
-        self.file.note(self.accepted + count)?;
+        self.file.note(Mark { place: self.accepted + count, earlier: self.earlier })?;
         self.accepted += count;
         usize::try_from(count).map_err(io::Error::other)
     }
@@ -257,8 +281,9 @@ impl WriteJournal {
         let read = self.moved.saturating_sub(in_pipe).max(START) / PAGE * PAGE;
         if in_pipe == 0 && self.backlog() == 0 && self.moved - START >= KEPT {
             // The mark comes first: before the position it means that there is no backlog.
-            self.file.note(START)?;
-            self.accepted = START;
+            let earlier = self.accepted();
+            self.file.note(Mark { place: START, earlier })?;
+            (self.accepted, self.earlier) = (START, earlier);
             self.file.rewind()?;
             self.moved = START;
             self.released = START;

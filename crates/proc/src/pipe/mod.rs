@@ -323,6 +323,12 @@ impl PipeWriter {
         self.journal.as_ref().map_or(0, WriteJournal::backlog)
     }
 
+    /// Returns how many bytes were accepted since the journal began, by this process and those before it; 0 without a journal.
+    #[must_use]
+    pub fn accepted(&self) -> u64 {
+        self.journal.as_ref().map_or(0, WriteJournal::accepted)
+    }
+
     /// Moves the backlog into the pipe.
     ///
     /// # Errors

@@ -27,7 +27,7 @@ use super::command;
 use crate::{identity::Identity, inherited::adopt, ladder::StopTimeouts, system};
 
 /// The format of the words that a lifeline appends. It changes with their meaning and with the layout of a journal.
-pub const FORMAT: u32 = 1;
+pub const FORMAT: u32 = 2;
 
 /// The longest command with its environment: the most that Linux lets a program have (a quarter of the usual stack of 8 MiB).
 pub const LONGEST_COMMAND: usize = 2 << 20;
@@ -321,15 +321,15 @@ mod tests {
 
     #[test]
     fn another_version_is_refused_before_anything_else_is_read() {
-        let words = ["--hand-over=2", "--something-new"].map(OsString::from);
+        let words = ["--hand-over=1", "--something-old"].map(OsString::from);
         let error = HandOver::parse(words.into_iter()).unwrap_err();
-        assert!(matches!(&error, ResumeError::Format { given } if given == "2"), "{error}");
+        assert!(matches!(&error, ResumeError::Format { given } if given == "1"), "{error}");
         assert!(error.to_string().contains("format 2") && error.to_string().contains("format 1"), "{error}");
     }
 
     #[test]
     fn words_that_make_no_sense_are_refused_and_named() {
-        let good = ["--hand-over=1", "--lifeline=1:2", "--stop=1:2", "--descriptors=10:11:12:13:14:15"];
+        let good = ["--hand-over=2", "--lifeline=1:2", "--stop=1:2", "--descriptors=10:11:12:13:14:15"];
         for (index, bad, word) in [
             (0, "hello", "--hand-over"),
             (1, "--lifeline=1", "--lifeline"),

@@ -418,7 +418,7 @@ impl HttpActor {
             }
             Outgoing::RootsChanged(line) => self.word(ExchangeKind::Word, line, None),
             Outgoing::Reply(line, room) => self.word(ExchangeKind::Word, line, Some(room)),
-            Outgoing::Over(_) | Outgoing::Withdrawn(..) => {}
+            Outgoing::Over(_) | Outgoing::Withdrawn(..) | Outgoing::Repeats { .. } => {}
         }
     }
 

@@ -10,6 +10,8 @@
 //!
 //! - The lifeline has the plan of a call before the id of its job goes out. A call that the server has not got yet is in no plan: a call
 //!   holder would wait for its answer in vain. Such a job gets its keeper once the server has the call.
+//! - The lifeline has the plan of a job's next request before the server gets it, with its place in the journal of the server's input. So a
+//!   call holder knows whether the server has it, wherever this process is killed.
 //! - A lifeline that does not answer within [`KEEP_LIMIT`] has refused.
 //! - A line stays in the journal until nobody needs it again: the answer of a job until the job has ended, a question until it is answered.
 //!   Beyond a limit the line goes, so that the server can go on.
@@ -20,6 +22,7 @@ mod plan;
 use std::{io, os::fd::AsFd, path::PathBuf, time::Duration};
 
 use tokio::time::Instant;
+use unhang_core::queue::Queue;
 use unhang_jobs::{id::JobId, record::Holder};
 use unhang_proc::{
     file_limit::file_limit, identity::Identity, pipe::LONGEST_UNPROCESSED, server::HolderCommand,
@@ -27,7 +30,8 @@ use unhang_proc::{
 use unhang_wire::Id;
 
 pub use self::plan::{
-    HolderPlan, KeptCall, KeptRoots, KeptServer, LONGEST_ROOTS, PLAN_FORMAT, PlanError, WhoIsAsked,
+    HolderPlan, KeptCall, KeptRoots, KeptServer, LONGEST_ROOTS, NextRequest, PLAN_FORMAT, PlanError,
+    WhoIsAsked,
 };
 use crate::process::ServerProcess;
 
@@ -181,26 +185,37 @@ impl ServerKeeping {
         self.resend_plan(process);
     }
 
-    /// Notes that a job waits for the answer to another request now, and not for that with the id `before`.
-    pub fn asks_again(&mut self, process: Option<&mut ServerProcess>, before: &Id, id: Id) {
+    /// Gives the lifeline the next request of a job, whose last one was `before`. Call it before the request is written. `queue` is what
+    /// waits for the server.
+    pub fn asks_again(&mut self, process: Option<&mut ServerProcess>, queue: &Queue, before: &Id, id: Id) {
         let Some(call) = self.calls.iter_mut().find(|call| call.kept.id == *before) else { return };
-        call.kept.id = id;
-        self.places.needed.retain(|(line, _)| *line != NeededLine::Answer(before.clone()));
-        if let Some(process) = process {
-            self.resend_plan(process);
+        let Some(process) = process else { return };
+        let Some(input) = &process.server.input else { return };
+        call.kept.next = Some(NextRequest { id, after: input.accepted() + queue.bytes() as u64 });
+        self.resend_plan(process);
+    }
+
+    /// Puts the next request of each job in the place of the one before, once the server has got it: its input has `accepted` so many bytes.
+    fn go_on(&mut self, accepted: u64) {
+        for call in &mut self.calls {
+            if let Some(before) = call.kept.go_on(accepted) {
+                self.places.needed.retain(|(line, _)| *line != NeededLine::Answer(before.clone()));
+            }
         }
     }
 
-    /// Returns the id of the request that this job waits for, if it is in the plan.
+    /// Returns the first id of this job, if it is in the plan.
     #[must_use]
-    pub fn request_of(&self, job: JobId) -> Option<&Id> {
-        self.calls.iter().map(|call| &call.kept).find(|call| call.job == job).map(|call| &call.id)
+    pub fn first_of(&self, job: JobId) -> Option<&Id> {
+        self.calls.iter().find(|call| call.kept.job == job).map(|call| &call.first)
     }
 
     /// Returns whether the request with this id is in the plan.
     #[must_use]
     pub fn has(&self, id: &Id) -> bool {
-        self.calls.iter().any(|call| call.kept.id == *id)
+        self.calls
+            .iter()
+            .any(|call| call.kept.id == *id || call.kept.next.as_ref().is_some_and(|next| next.id == *id))
     }
 
     /// Notes which requests of the plan the server has got meanwhile, as far as `is_sent` tells.
@@ -215,7 +230,8 @@ impl ServerKeeping {
         }
     }
 
-    fn resend_plan(&mut self, process: &mut ServerProcess) {
+    /// Gives the lifeline the plan once more. It confirms that too.
+    pub fn resend_plan(&mut self, process: &mut ServerProcess) {
         if let Err(error) = self.send_plan(process) {
             tracing::warn!("the call holder of the server would know less than unhang does: {error}");
         }
@@ -292,7 +308,8 @@ impl ServerKeeping {
         }
     }
 
-    /// Forgets the questions that are not open any more, and tells the journal what is processed. `held` bytes were read and not handled.
+    /// Forgets the lines that were needed for requests and questions that are over, and tells the journal what is processed. `held` bytes
+    /// were read and not handled.
     pub fn processed(
         &mut self,
         process: Option<&mut ServerProcess>,
@@ -301,6 +318,9 @@ impl ServerKeeping {
     ) {
         if self.phase == KeepingPhase::Direct {
             return;
+        }
+        if let Some(input) = process.as_ref().and_then(|process| process.server.input.as_ref()) {
+            self.go_on(input.accepted());
         }
         self.places.needed.retain(|(line, _)| match line {
             NeededLine::Question(id) => is_open(id),
@@ -368,6 +388,7 @@ mod tests {
             who: WhoIsAsked::Nobody,
             client: None,
             is_sent: true,
+            next: None,
         };
         PlannedCall { first: id, kept }
     }
@@ -402,8 +423,14 @@ mod tests {
         let answered = keeping.answered(|_| false);
         assert_eq!(answered, [NeededLine::Answer(Id::Integer(1))]);
         keeping.needs(answered[0].clone(), 0);
-        keeping.asks_again(None, &Id::Integer(1), Id::Integer(5));
+        let next = NextRequest { id: Id::Integer(5), after: 100 };
+        keeping.calls[0].kept.next = Some(next);
+        assert!(keeping.has(&Id::Integer(1)) && keeping.has(&Id::Integer(5)));
+        keeping.go_on(100);
+        assert_eq!(keeping.places.needed.len(), 1, "the server has not got the other request yet");
+        keeping.go_on(101);
         assert!(keeping.places.needed.is_empty(), "that answer has led to another request");
+        assert!(!keeping.has(&Id::Integer(1)) && keeping.has(&Id::Integer(5)));
         assert_eq!(keeping.answered(|_| false), [NeededLine::Answer(Id::Integer(5))]);
         keeping.needs(NeededLine::Answer(Id::Integer(5)), 0);
         keeping.ended(None, &Id::Integer(1));

@@ -27,7 +27,7 @@ use unhang_wire::Id;
 use crate::question::{OfSession, SessionKey};
 
 /// The format of a plan. It changes with the meaning of its words.
-pub const PLAN_FORMAT: u32 = 4;
+pub const PLAN_FORMAT: u32 = 5;
 
 /// The longest JSON of one call: the kernel takes no longer word than 128 KiB.
 const LONGEST_WORD: usize = 100 << 10;
@@ -168,6 +168,17 @@ pub struct KeptCall {
     pub client: Option<u64>,
     /// Whether the server has got the request. Without, a call holder has nothing to wait for.
     pub is_sent: bool,
+    /// The request that takes the place of this one once the server has got it.
+    pub next: Option<NextRequest>,
+}
+
+/// A request with which a job asks its server once more, because the server wanted input.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NextRequest {
+    /// The id under which the server answers.
+    pub id: Id,
+    /// The bytes that the journal of the server's input accepts before the request.
+    pub after: u64,
 }
 
 /// A call as it is written down. Ids are JSON.
@@ -184,9 +195,27 @@ struct WrittenCall {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     client: Option<u64>,
     is_sent: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    next: Option<WrittenNext>,
+}
+
+/// A [`NextRequest`] as it is written down.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WrittenNext {
+    id: String,
+    after: u64,
 }
 
 impl KeptCall {
+    /// Puts the next request in the place of this one if the server has got it: the journal of its input has `accepted` so many bytes.
+    /// Returns the id of the request before in that case.
+    pub fn go_on(&mut self, accepted: u64) -> Option<Id> {
+        // The journal accepts a line as a whole.
+        let next = self.next.take_if(|next| accepted > next.after)?;
+        Some(std::mem::replace(&mut self.id, next.id))
+    }
+
     /// Returns the session of the call, as it is for a process that cannot ask its client any more.
     #[must_use]
     pub fn session(&self) -> Option<OfSession> {
@@ -209,18 +238,24 @@ impl KeptCall {
             followers,
             client: self.client,
             is_sent: self.is_sent,
+            next: self.next.as_ref().map(|next| WrittenNext { id: next.id.to_json(), after: next.after }),
         };
         serde_json::to_string(&written).unwrap_or_default()
     }
 
     fn read(text: &str) -> Option<Self> {
-        let WrittenCall { job, id, token, followers, client, is_sent } = serde_json::from_str(text).ok()?;
+        let WrittenCall { job, id, token, followers, client, is_sent, next } =
+            serde_json::from_str(text).ok()?;
         let token = match token {
             Some(token) => Some(Id::from_json(&token)?),
             None => None,
         };
+        let next = match next {
+            Some(WrittenNext { id, after }) => Some(NextRequest { id: Id::from_json(&id)?, after }),
+            None => None,
+        };
         let who = followers.map_or(WhoIsAsked::Nobody, |text| WhoIsAsked::Followers(text.into()));
-        Some(Self { job: job.parse().ok()?, id: Id::from_json(&id)?, token, who, client, is_sent })
+        Some(Self { job: job.parse().ok()?, id: Id::from_json(&id)?, token, who, client, is_sent, next })
     }
 }
 
@@ -300,6 +335,7 @@ mod tests {
                     who: WhoIsAsked::Nobody,
                     client: None,
                     is_sent: false,
+                    next: None,
                 },
                 KeptCall {
                     job,
@@ -308,6 +344,7 @@ mod tests {
                     who: followers,
                     client: Some(7),
                     is_sent: true,
+                    next: Some(NextRequest { id: Id::Text("2".into()), after: 1 << 40 }),
                 },
             ],
         }
@@ -320,10 +357,10 @@ mod tests {
     #[test]
     fn a_plan_is_read_back_as_it_was_written() {
         let words = plan().words();
-        let mut both = words.clone().into_iter().chain(["--hand-over=1".into()]).peekable();
+        let mut both = words.clone().into_iter().chain(["--hand-over=2".into()]).peekable();
         let read = HolderPlan::parse(&mut both).expect("a plan");
         assert_eq!((read.words(), &read.server), (words, &plan().server));
-        assert_eq!(both.next(), Some("--hand-over=1".into()), "the words behind it are not taken");
+        assert_eq!(both.next(), Some("--hand-over=2".into()), "the words behind it are not taken");
         assert_eq!(read.server.limits().max_message, 7 << 20);
         assert_eq!(read.server.revision(), Some(Revision::V2025November));
         assert_eq!(HolderPlan { calls: Vec::new(), ..read }.words().len(), 3);

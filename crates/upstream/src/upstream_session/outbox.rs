@@ -8,11 +8,13 @@ use unhang_wire::{Id, compose};
 
 use super::ReplyReservation;
 
-/// A message to send, or the end of a request that needs none any more.
+/// A message to send, or news of a request that are no message.
 #[derive(Debug)]
 pub(crate) enum Outgoing {
     /// A request. `mirrored` becomes headers if the transport has them.
     Request { id: Id, method: Box<str>, line: Vec<u8>, mirrored: Vec<(String, String)> },
+    /// The request with the id `id`, which comes next, is of the caller whose request `before` was answered.
+    Repeats { before: Id, id: Id },
     /// The end of a legacy handshake.
     Initialized(Vec<u8>),
     /// The roots of the client have changed.

@@ -168,13 +168,13 @@ async fn a_successor_finds_nothing_left_in_the_middle_of_a_rewind() {
     reader.file.rewind().unwrap();
     let reader = ReadJournal::resume(same(&reader)).unwrap();
     assert_eq!((reader.unread(), reader.processed), (0, START));
-    assert_eq!(reader.file.mark().unwrap(), START, "or new bytes would count as processed");
+    assert_eq!(reader.file.mark().unwrap(), Mark::at(START), "or new bytes would count as processed");
 
     let (far, pipe) = super::super::pair().unwrap();
     let mut writer = WriteJournal::create().unwrap();
     writer.accept(&[IoSlice::new(b"before")], 0).unwrap();
     writer.flush(&pipe).unwrap();
-    writer.file.note(START).unwrap();
+    writer.file.note(Mark::at(START)).unwrap();
     let mut writer = WriteJournal::resume(same(&writer)).unwrap();
     assert_eq!(writer.backlog(), 0);
     writer.accept(&[IoSlice::new(b"after")], 6).unwrap();
@@ -262,4 +262,23 @@ async fn a_journal_with_unread_bytes_does_not_end() {
     assert_eq!(read(&mut reader, &mut buffer).await, 1);
     reader.end_journal().unwrap();
     assert_eq!(read(&mut reader, &mut buffer).await, 6);
+}
+
+#[test]
+fn a_successor_knows_how_many_bytes_were_accepted_in_all() {
+    let (far, pipe) = super::super::pair().unwrap();
+    let mut journal = WriteJournal::create().unwrap();
+    let (text, mut buffer) = (text(200 << 10), vec![0; 1 << 16]);
+    let (mut accepted, mut is_rewound) = (0, false);
+    for _ in 0..4 {
+        accepted += journal.accept(&[IoSlice::new(&text), IoSlice::new(b"\n")], 0).unwrap() as u64;
+        assert_eq!(journal.accepted(), accepted);
+        assert_eq!(WriteJournal::resume(same(&journal)).unwrap().accepted(), accepted);
+        is_rewound |= journal.earlier > 0;
+        while journal.backlog() > 0 {
+            journal.flush(&pipe).unwrap();
+            rustix::io::read(&far, &mut *buffer).unwrap();
+        }
+    }
+    assert!(is_rewound);
 }
