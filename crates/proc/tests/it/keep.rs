@@ -345,7 +345,7 @@ async fn a_holder_of_another_version_is_refused_with_the_reason() {
     scene.kept(&scene.holder("older")).await.unwrap();
     let mut holder = scene.leave().await;
     let told = holder.until("refused");
-    assert!(told.contains("format 0") && told.contains("format 1"), "{told}");
+    assert!(told.contains("format 0") && told.contains("format 2"), "{told}");
     holder.read_rest();
     holder.nothing_is_left().await;
 }
