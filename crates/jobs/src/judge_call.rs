@@ -246,6 +246,7 @@ mod tests {
 
     use super::*;
     use crate::{
+        folder::RECORD,
         record::{CallKeeper, CallTicket, Holder, ProcessRecord},
         testing::{NOBODY, TestFolder, before_now, call, ticket},
     };
@@ -513,6 +514,26 @@ mod tests {
         assert!(matches!(look(), JobFinding::Alive) && folder.has(UNHELD));
         written(&folder, UNHELD, 40);
         assert!(matches!(look(), JobFinding::Settled(_)));
+    }
+
+    #[test]
+    fn what_a_killed_process_has_left_of_the_copy_is_removed_with_the_end() {
+        let mut test = TestFolder::new();
+        let record = call(&test.starter.boot_id, NOBODY, None);
+        let job = test.accept(&record);
+        let folder = test.data.job(record.job_id);
+        let admission = JobAdmission { starter: &test.starter, limit: None, is_open: false };
+        let call = record.call.as_ref().unwrap();
+        let forbid = "CREATE TRIGGER forbid BEFORE UPDATE ON jobs BEGIN SELECT RAISE(ABORT, 'no'); END";
+        test.store.write(|transaction| transaction.execute_batch(forbid)).unwrap();
+        judge_call(&test.data, &mut test.store, &job, call, &admission).unwrap_err();
+        let copy: JobRecord = folder.read(RECORD).unwrap().unwrap();
+        assert!(copy.status.is_final(), "the copy is there before the row is final");
+        let unfinished = folder.file(".job.json.abcdefghijkl");
+        fs::write(&unfinished, "{").unwrap();
+        test.store.write(|transaction| transaction.execute_batch("DROP TRIGGER forbid")).unwrap();
+        judge_call(&test.data, &mut test.store, &job, call, &admission).unwrap();
+        assert!(test.get(record.job_id).record.status.is_final() && !unfinished.exists());
     }
 
     #[test]

@@ -90,17 +90,18 @@ pub(crate) fn settle(
         Some(_) if ending.outcome == JobEnd::Completed => Some(patch(data, store, &mut record)?),
         _ => None,
     };
-    let admitted = store.write(|transaction| {
-        store::finish(transaction, &record)?;
-        admission.admit(transaction)
-    })?;
     let folder = data.job(id);
     // The copy is for people, and can be made again from the row. If the folder is gone, or is not a folder, nobody looks for the copy.
+    // It comes before the row is final: if this process is killed here, the next one removes what is half written.
     if folder.is_there()
         && let Err(error) = folder.write_lightly(RECORD, &record)
     {
         tracing::warn!("{error}");
     }
+    let admitted = store.write(|transaction| {
+        store::finish(transaction, &record)?;
+        admission.admit(transaction)
+    })?;
     Ok(Settled { admitted })
 }
 
