@@ -46,6 +46,14 @@ impl WatchedProcess {
         words(self.pid).join(" ")
     }
 
+    /// Its state as the kernel names it, such as `S (sleeping)` or `T (stopped)`; empty once it has gone.
+    #[must_use]
+    pub fn state(&self) -> String {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.pid)).unwrap_or_default();
+        let state = status.lines().find_map(|line| line.strip_prefix("State:"));
+        state.map_or_else(String::new, |state| state.trim().to_owned())
+    }
+
     /// Waits until it has ended; false when it has not within the limit.
     pub fn wait(&self, limit: Duration) -> io::Result<bool> {
         let limit = Timespec::try_from(limit).map_err(io::Error::other)?;

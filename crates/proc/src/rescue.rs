@@ -21,7 +21,7 @@ use rustix::process::{Pid, Signal, WaitOptions, getpid, waitpid};
 use crate::{
     lifeline_process::LifelineProcess,
     spawn::is_ours,
-    surroundings::{LIFELINE_NAME, WATCHER_NAME, name_of},
+    surroundings::{LIFELINE_NAME, WATCHER_NAME, first_argument, name_of},
     sweep::Sweep,
     system::{self, control_group},
     table::{ProcessEntry, descendants},
@@ -122,12 +122,16 @@ fn holds_a_job(entry: &ProcessEntry) -> bool {
     is_led_by(entry, &SHIM_NAMES)
 }
 
-/// Returns whether a process leads a session and has one of these names. A zombie has ended.
+/// Returns whether a process leads a session and has one of these names, or will have it in a moment: its first argument is the name. A
+/// zombie has ended.
 fn is_led_by(entry: &ProcessEntry, names: &[&str]) -> bool {
     let number = entry.pid.as_raw_nonzero().get();
     !entry.is_zombie
         && entry.session == number
-        && name_of(number).is_some_and(|name| names.contains(&name.as_str()))
+        && [name_of(number), first_argument(number)]
+            .iter()
+            .flatten()
+            .any(|name| names.contains(&name.as_str()))
 }
 
 /// Returns those of `among` that hold jobs, and all their descendants.
@@ -154,8 +158,15 @@ pub fn reap_orphans() {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
+    use rustix::fs::{CWD, FileType, Mode, mknodat};
+
     use super::*;
-    use crate::testing::{shell, sleeper, wait_until};
+    use crate::{
+        spawn::{Launch, SignalGroup, spawn},
+        testing::{shell, sleeper, wait_until},
+    };
 
     /// Orphans come to this whole program from then on; what other tests start is known as ours.
     #[test]
@@ -172,6 +183,27 @@ mod tests {
         wait_until("it ends", || left().is_none_or(|orphan| orphan.is_zombie));
         reap_orphans();
         assert_eq!(left(), None);
+    }
+
+    /// What a lifeline or a supervisor has started a moment ago has no name of its own yet.
+    #[test]
+    fn a_holder_or_supervisor_is_known_before_it_has_its_name() {
+        let folder = tempfile::tempdir().unwrap();
+        for (name, is_one) in [("mcp-call-holder", true), ("mcp-job", true), ("server", false)] {
+            let pipe = folder.path().join(name);
+            mknodat(CWD, &pipe, FileType::Fifo, Mode::RWXU, 0).unwrap();
+            let arguments = [name.into()];
+            let mut process = spawn(Launch {
+                folder: Some(folder.path()),
+                signal_group: SignalGroup::OwnSession,
+                ..Launch::new(Path::new("/bin/cat"), &arguments)
+            })
+            .unwrap();
+            let entry = || system::look(process.id()).filter(|entry| holds_a_job(entry));
+            assert_eq!(entry().is_some(), is_one, "{name}");
+            process.signal(Signal::KILL);
+            wait_until("it ends", || process.try_reap().is_some());
+        }
     }
 
     /// A rescue of one server must not end the lifeline of another.

@@ -4,7 +4,11 @@
 //! Invariants: only facts that the system shows are reported, nothing is guessed. An empty result is not a promise: a supervisor may end a
 //! tree without any sign of it beforehand.
 
-use std::{fmt, fs};
+use std::{
+    fmt,
+    fs::{self, File},
+    io::Read,
+};
 
 use rustix::process::{Pid, getpid};
 
@@ -15,6 +19,9 @@ pub(crate) const LIFELINE_NAME: &str = "mcp-lifeline";
 
 /// The name of the process above a lifeline. It does not begin with the lifeline's name: it ends nothing while the lifeline lives.
 pub(crate) const WATCHER_NAME: &str = "mcp-line-watch";
+
+/// The bytes of a command line in which the program and its first argument are looked for.
+const LONGEST_BEGINNING: usize = 4096;
 
 /// Something that takes processes of ours with it when it ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -89,6 +96,15 @@ fn ancestors() -> Vec<String> {
 
 pub(crate) fn name_of(pid: i32) -> Option<String> {
     Some(fs::read_to_string(format!("/proc/{pid}/comm")).ok()?.trim_end().to_owned())
+}
+
+/// Returns the first argument of a process. Our own processes have their names there before they can name themselves.
+pub(crate) fn first_argument(pid: i32) -> Option<String> {
+    let mut beginning = [0; LONGEST_BEGINNING];
+    let count =
+        File::open(format!("/proc/{pid}/cmdline")).and_then(|mut line| line.read(&mut beginning)).ok()?;
+    let argument = beginning.get(..count)?.split(|byte| *byte == 0).nth(1)?;
+    String::from_utf8(argument.to_vec()).ok()
 }
 
 /// Finds the nearest process above us that ends everything below itself.

@@ -3,9 +3,15 @@
 //! A round stops everything in sight, looks again until nothing new appears, and then kills. A stopped process cannot fork, so a tree that
 //! forks all the time stands still before it is killed (processes.md 1.4).
 //!
-//! Invariants: a round does not wait. The caller repeats rounds until one finds no living process, with a limit of its own.
+//! Invariants
+//!
+//! - A round does not wait. The caller repeats rounds until one finds no living process, with a limit of its own.
+//! - A round kills what it has stopped, or lets it go on: a process that begins under another name is known by its own name a moment later.
 
-use std::{collections::HashSet, time::Duration};
+use std::{
+    collections::{HashMap, HashSet},
+    time::Duration,
+};
 
 use rustix::process::{Pid, Signal};
 
@@ -39,14 +45,15 @@ impl Sweep {
             entries.retain(|entry| !entry.is_zombie);
             entries
         };
-        let mut stopped = HashSet::new();
+        let mut stopped = HashMap::new();
         let mut entries = alive();
         for _ in 0..LOOKS {
             let before = stopped.len();
             for entry in &entries {
-                if stopped.insert((entry.pid, entry.start)) {
+                stopped.entry((entry.pid, entry.start)).or_insert_with(|| {
                     system::signal(entry, Signal::STOP);
-                }
+                    *entry
+                });
             }
             if stopped.len() == before {
                 break;
@@ -56,6 +63,10 @@ impl Sweep {
         self.note(&entries);
         for entry in &entries {
             system::signal(entry, Signal::KILL);
+            stopped.remove(&(entry.pid, entry.start));
+        }
+        for spared in stopped.values() {
+            system::signal(spared, Signal::CONT);
         }
         u32::try_from(entries.len()).unwrap_or(u32::MAX)
     }
@@ -90,7 +101,7 @@ impl Sweep {
 
 #[cfg(all(test, target_os = "linux"))]
 mod tests {
-    use std::cell::RefCell;
+    use std::cell::{Cell, RefCell};
 
     use super::*;
     use crate::{
@@ -121,6 +132,28 @@ mod tests {
             process.try_reap();
         }
         alive
+    }
+
+    /// A call holder has its own name some milliseconds after its start.
+    #[test]
+    fn what_is_spared_at_a_later_look_goes_on() {
+        let process = sleeper();
+        let looks = Cell::new(0);
+        let is_stopped = || {
+            let status = std::fs::read_to_string(format!("/proc/{}/stat", process.pid())).unwrap();
+            status.contains(") T ")
+        };
+        let alive = Sweep::default().round(|table| {
+            looks.set(looks.get() + 1);
+            if looks.get() > 1 {
+                wait_until("it is stopped", is_stopped);
+                return Vec::new();
+            }
+            table.iter().filter(|entry| entry.pid == process.id()).copied().collect()
+        });
+        wait_until("it goes on", || !is_stopped());
+        assert_eq!((alive, looks.get()), (0, 2));
+        process.signal(Signal::KILL);
     }
 
     #[test]

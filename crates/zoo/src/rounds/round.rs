@@ -66,7 +66,8 @@ pub(super) fn play(stage: &RoundStage<'_>) -> Result<RoundEnds, RoundFault> {
     next_session(stage, &jobs, &ended).map_err(other)?;
     let mut left = Vec::new();
     let nothing_left = stage.wait_for("end of all processes", || {
-        left = stage.processes().iter().map(WatchedProcess::command_line).collect();
+        let process = |process: &WatchedProcess| format!("{} {}", process.state(), process.command_line());
+        left = stage.processes().iter().map(process).collect();
         left.is_empty().then_some(())
     });
     if let Err(what) = nothing_left {
