@@ -199,7 +199,7 @@ mod tests {
                 ..Launch::new(Path::new("/bin/cat"), &arguments)
             })
             .unwrap();
-            let entry = || system::look(process.id()).filter(|entry| holds_a_job(entry));
+            let entry = || system::look(process.id()).filter(holds_a_job);
             assert_eq!(entry().is_some(), is_one, "{name}");
             process.signal(Signal::KILL);
             wait_until("it ends", || process.try_reap().is_some());
