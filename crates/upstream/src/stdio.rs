@@ -48,14 +48,15 @@ pub(crate) async fn live(server: ServerSpec, config: UpstreamConfig, mailbox: Ma
 /// Owns a server from which another process has gone, until the server has gone. `requests` are those that the server still works on.
 pub(crate) async fn resume(
     (server, stderr, info): (Server, ErrorPipe, ServerInfo),
-    (requests, long_answers): (Vec<(ResumedRequest, RequestOrigin)>, LongAnswers),
+    (requests, answered): (Vec<(ResumedRequest, RequestOrigin)>, Vec<Id>),
+    long_answers: LongAnswers,
     config: UpstreamConfig,
     mailbox: Mailbox,
 ) {
     let mut actor = StdioActor::new(None, config, mailbox);
     let name = &actor.upstream_session.name;
     actor.process = Some(ServerProcess::of(name, server, stderr, actor.tail.clone(), |_| {}));
-    actor.upstream_session.resume(info, requests);
+    actor.upstream_session.resume(info, requests, answered);
     actor.long_answers = Some(long_answers);
     actor.live().await;
 }

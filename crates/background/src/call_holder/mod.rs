@@ -163,18 +163,18 @@ async fn follow_all(plan: HolderPlan, hand_over: HandOver, shim: ShimCommand) ->
     // The process waits, perhaps for hours.
     let options = EngineOptions::new(data_folder, shim);
     let engine = open(EngineOptions { keeps_recorded_limits: true, rests: true, ..options }).await?;
-    let (mut resumed, mut unwanted) = (Vec::new(), Vec::new());
+    let (mut resumed, mut unwanted, mut answered) = (Vec::new(), Vec::new(), Vec::new());
     let accepted = process.input.as_ref().map_or(0, PipeWriter::accepted);
     for mut call in calls {
         // The owner was killed when it made the next request of the job, and the server has that or has not.
-        let _before = call.go_on(accepted);
+        answered.extend(call.go_on(accepted));
         match resume(&engine, call.job, &keeper).await {
             Ok(Some((held, status))) if call.is_sent => resumed.push((call, held, status)),
             Ok(Some((held, status))) => {
                 settle_unsent(held, &status).await;
                 unwanted.push(call);
             }
-            Ok(None) if has_answered(&engine, call.job).await => {}
+            Ok(None) if has_answered(&engine, call.job).await => answered.push(call.id),
             // The job was cancelled or its time was over, or nobody was told of it, or it was never left to this process.
             Ok(None) | Err(JobError::NotKept { .. }) => unwanted.push(call),
             Err(error) => {
@@ -195,6 +195,7 @@ async fn follow_all(plan: HolderPlan, hand_over: HandOver, shim: ShimCommand) ->
         stderr,
         info: ServerInfo::read(revision, RawValue::NULL),
         folder: engine.options().folder.clone(),
+        answered,
     };
     let (client, mut answers) = resumed_server.resume(requests);
     // The server is told that nobody waits for these.

@@ -13,6 +13,7 @@ use unhang_proc::{
     server::{ErrorPipe, Server},
     unnamed_file::FilePart,
 };
+use unhang_wire::Id;
 
 use super::{Client, Error, ServerListener};
 use crate::{
@@ -41,6 +42,8 @@ pub struct ResumedServer {
     pub info: ServerInfo,
     /// The folder to whose file system long answers go.
     pub folder: PathBuf,
+    /// The requests whose answers the other process has read. An answer may come once more, and nobody waits for it.
+    pub answered: Vec<Id>,
 }
 
 /// The answer to a resumed request, and what the server says before it. Dropping it withdraws the request.
@@ -59,7 +62,7 @@ impl ResumedServer {
     /// Goes on with a server from which another process has gone. Returns the answers to these requests, in their order. Each request comes
     /// with its session, if it has one. Must be called in a runtime.
     pub fn resume(self, requests: Vec<(ResumedRequest, Option<OfSession>)>) -> (Client, Vec<ResumedAnswer>) {
-        let ResumedServer { name, limits, listener, process, stderr, info, folder } = self;
+        let ResumedServer { name, limits, listener, process, stderr, info, folder, answered } = self;
         let mut long_answers = LongAnswers::new(folder, limits.max_message);
         let (client, config, mailbox) = Client::with_actor(name, limits, listener, None, false);
         let (sent, answers) = requests
@@ -80,7 +83,8 @@ impl ResumedServer {
                 ((request, origin), ResumedAnswer { outcome, progress, asides, long_result })
             })
             .unzip();
-        tokio::spawn(stdio::resume((process, stderr, info), (sent, long_answers), config, mailbox));
+        let requests = (sent, answered);
+        tokio::spawn(stdio::resume((process, stderr, info), requests, long_answers, config, mailbox));
         (client, answers)
     }
 }

@@ -103,7 +103,7 @@ pub(crate) async fn resume(
 ) {
     let StreamResumption { point, info, request, origin, stream, deletes_session } = resumption;
     let (id, revision) = (request.id.clone(), info.revision);
-    let begin = |session: &mut UpstreamSession| session.resume(info, [(request, origin)]);
+    let begin = |session: &mut UpstreamSession| session.resume(info, [(request, origin)], []);
     let Some((mut actor, said)) = connected(&server, (config, mailbox), begin) else { return };
     actor.session.clone_from(&point.session);
     actor.deletes_session = deletes_session;

@@ -4,7 +4,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use unhang_wire::compose;
+use unhang_wire::{Id, compose};
 
 use super::{AbandonedCalls, Outgoing, RequestOrigin, ServerPhase, UpstreamSession};
 use crate::{
@@ -29,6 +29,7 @@ impl UpstreamSession {
         &mut self,
         server: ServerInfo,
         requests: impl IntoIterator<Item = (ResumedRequest, RequestOrigin)>,
+        answered: impl IntoIterator<Item = Id>,
     ) {
         self.is_resumed = true;
         for (request, origin) in requests {
@@ -37,6 +38,11 @@ impl UpstreamSession {
             if !self.request_table.resume((id.clone(), token), times, &method, limit, origin) {
                 tracing::warn!("`{}` has two requests with the id {id}; unhang drops one of them", self.name);
             }
+        }
+        for id in answered {
+            let (times, origin) = ((Duration::ZERO, Duration::ZERO), RequestOrigin::Probe);
+            self.request_table.resume((id.clone(), None), times, "tools/call", Duration::ZERO, origin);
+            self.request_table.withdraw(&id);
         }
         self.can_be_asked(server);
     }

@@ -573,7 +573,9 @@ async fn a_resumed_session_greets_nobody_and_hears_what_its_server_still_says() 
     let origin =
         RequestOrigin::Caller { reply, progress: None, asides: Some(asides), session: None, stream: None };
     let info = ServerInfo::read(Revision::V2025November, RawValue::NULL);
-    upstream_session.resume(info, [(request, origin)]);
+    upstream_session.resume(info, [(request, origin)], [Id::Text("c-0".into())]);
+    says(&mut upstream_session, &json!({ "jsonrpc": "2.0", "id": "c-0", "result": { "content": [] } }));
+    assert_eq!(upstream_session.request_table.junk_lines(), 0, "that answer was expected");
     assert!(link.is_usable() && upstream_session.next_out().is_none());
     says(&mut upstream_session, &json!({ "jsonrpc": "2.0", "id": 1, "method": "ping" }));
     assert!(matches!(upstream_session.next_out(), Some(Outgoing::Reply(..))));
