@@ -19,7 +19,9 @@ fn main() {
         && is("CARGO_CFG_TARGET_ENV", "gnu")
         && is("CARGO_CFG_TARGET_ARCH", "x86_64")
         && is("PROFILE", "release")
-        && env::var("HOST").is_ok_and(|host| is("TARGET", &host));
+        && env::var("HOST").is_ok_and(|host| is("TARGET", &host))
+        // A linker of one's own is for another C library than that of this system.
+        && env::var_os("RUSTC_LINKER").is_none();
     if !is_known {
         return;
     }

@@ -16,6 +16,7 @@ pub(crate) struct CargoTool {
 }
 
 pub(crate) const CARGO_DENY: CargoTool = CargoTool { name: "cargo-deny", version: "0.20.2" };
+pub(crate) const CARGO_CYCLONEDX: CargoTool = CargoTool { name: "cargo-cyclonedx", version: "0.5.9" };
 pub(crate) const CARGO_MUTANTS: CargoTool = CargoTool { name: "cargo-mutants", version: "27.1.0" };
 
 /// Building cargo-deny takes a minute and a half on two cores.
@@ -40,6 +41,10 @@ pub(crate) struct PythonTool {
 
 pub(crate) const WHEEL: PythonTool =
     PythonTool { name: "wheel", version: "0.48.0", needs: &["packaging==26.2"] };
+
+/// A linker that builds for an old C library, and for other processors.
+pub(crate) const ZIGBUILD: PythonTool =
+    PythonTool { name: "cargo-zigbuild", version: "0.24.1", needs: &["ziglang==0.17.1"] };
 
 /// A program that has to be on the machine already.
 #[derive(Debug, Clone, Copy)]

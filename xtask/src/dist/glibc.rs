@@ -8,7 +8,14 @@ use super::release::{BuiltProgram, Release};
 /// Version numbers, the major one first.
 pub(super) type GlibcVersion = (u32, u32);
 
-/// The newest version that the symbols of a program ask for.
+/// The version that packages are built for where that is possible: no platform tag of a wheel is older, and Rust needs it.
+pub(super) const OLDEST: GlibcVersion = (2, 17);
+
+/// The name under which a program asks for a loader that knows `DT_RELR`, and the first version that has one.
+const PACKED_RELOCATIONS: &str = "GLIBC_ABI_DT_RELR";
+const FIRST_WITH_PACKED_RELOCATIONS: GlibcVersion = (2, 36);
+
+/// The newest version that a program asks for.
 pub(super) fn needed(release: &Release, program: &BuiltProgram) -> Result<GlibcVersion, ChoreFailure> {
     tools::READELF.require(release.project())?;
     let task = release.task("readelf", "readelf", release.project().root());
@@ -21,6 +28,9 @@ pub(super) fn needed(release: &Release, program: &BuiltProgram) -> Result<GlibcV
 
 fn newest(told: &str) -> Option<GlibcVersion> {
     let versions = told.split_whitespace().filter_map(|word| {
+        if word == PACKED_RELOCATIONS {
+            return Some(FIRST_WITH_PACKED_RELOCATIONS);
+        }
         let (major, minor) = word.strip_prefix("GLIBC_")?.split_once('.')?;
         // Some have a third number, which no distribution goes by.
         Some((major.parse().ok()?, minor.split('.').next()?.parse().ok()?))
@@ -62,6 +72,13 @@ mod tests {
         assert_eq!(newest(told), Some((2, 35)));
         assert_eq!(newest("No version information found in this file."), None);
     }
+
+    #[test]
+    fn packed_relocations_need_the_version_that_reads_them() {
+        let told = "  0x0010:   Name: GLIBC_2.35  Flags: none  Version: 7\n  0x0020:   Name: GLIBC_ABI_DT_RELR  Flags: none";
+        assert_eq!(newest(told), Some((2, 36)));
+    }
+
     #[test]
     fn shared_libraries_are_read_from_their_entries() {
         let told = " 0x1 (NEEDED)  Shared library: [libgcc_s.so.1]\n 0x1 (NEEDED)  Shared library: [libc.so.6]\n 0xc (INIT) 0x1";

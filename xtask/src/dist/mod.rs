@@ -20,7 +20,9 @@ mod glibc;
 mod homebrew;
 mod mcpb;
 mod npm;
+mod programs;
 mod release;
+mod sbom;
 mod wheel;
 
 use std::fs;
@@ -45,15 +47,13 @@ const PACKERS: &[PackageWork] = &[
     ("deb", deb::pack),
     ("homebrew", homebrew::pack),
     ("mcpb", mcpb::pack),
+    ("sbom", sbom::write),
 ];
 
 /// Builds the program, unless the options name one, and packs it.
 pub(crate) fn dist(project: &Project, options: &Options) -> Result<(), ChoreFailure> {
-    let program = match &options.binary {
-        Some(path) => PathBuf::from(path),
-        None => build(project)?,
-    };
-    let release = Release::new(project, &program, &options.with, project.below_target("packages"))?;
+    let (program, others) = programs(project, options)?;
+    let release = Release::new(project, &program, &others, project.below_target("packages"))?;
     pack(&release)?;
     report::text(&release.without());
     report::text(ArchiveAddresses::read(&release)?.missing());
@@ -76,6 +76,22 @@ pub(crate) fn packages(project: &Project) -> Result<(), ChoreFailure> {
     check::every(&release)?;
     report::text(&release.without());
     Ok(())
+}
+
+/// Returns the program for this machine, and those for others as `TARGET=PATH`.
+fn programs(project: &Project, options: &Options) -> Result<(PathBuf, Vec<String>), ChoreFailure> {
+    let given = options.with.iter().cloned();
+    if let Some(path) = &options.binary {
+        return Ok((path.into(), given.collect()));
+    }
+    if std::env::consts::OS != "linux" {
+        return Ok((build(project)?, given.collect()));
+    }
+    let mut built = programs::build(project)?.into_iter();
+    let (_, own) =
+        built.next().ok_or_else(|| ChoreFailure::new("no program could be built for this machine"))?;
+    let others = built.map(|(triple, path)| format!("{triple}={}", path.display()));
+    Ok((own, others.chain(given).collect()))
 }
 
 fn build(project: &Project) -> Result<PathBuf, ChoreFailure> {

@@ -12,9 +12,6 @@ use super::archive::PAPERS;
 use super::release::{BuiltProgram, Release};
 use super::{files, glibc};
 
-/// No platform tag is older.
-const OLDEST_GLIBC: glibc::GlibcVersion = (2, 17);
-
 /// Where the wheel of a program lies.
 pub(super) fn path(release: &Release, program: &BuiltProgram) -> Result<PathBuf, ChoreFailure> {
     let tag = tag(release, program)?;
@@ -42,7 +39,7 @@ pub(super) fn pack(release: &Release) -> Result<(), ChoreFailure> {
 }
 
 fn tag(release: &Release, program: &BuiltProgram) -> Result<String, ChoreFailure> {
-    let (major, minor) = glibc::needed(release, program)?.max(OLDEST_GLIBC);
+    let (major, minor) = glibc::needed(release, program)?.max(glibc::OLDEST);
     let architecture = program.target.triple.split('-').next().unwrap_or_default();
     Ok(format!("py3-none-manylinux_{major}_{minor}_{architecture}"))
 }

@@ -5,6 +5,7 @@ mod archive;
 mod deb;
 mod mcpb;
 mod npm;
+mod sbom;
 mod wheel;
 
 use std::path::Path;
@@ -24,6 +25,7 @@ const CHECKS: &[PackageWork] = &[
     ("deb", deb::check),
     ("addresses", addresses::check),
     ("mcpb", mcpb::check),
+    ("sbom", sbom::check),
 ];
 
 /// Does all checks.

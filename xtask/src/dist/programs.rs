@@ -1,0 +1,79 @@
+//! Builds the programs of a release: one for each Linux whose standard library is installed, linked so that it runs with an old C library.
+//!
+//! cargo-zigbuild brings a linker and the C library's names in each of its versions. On any other system the program is built as it is
+//! for this machine.
+//!
+//! # Invariant
+//!
+//! - A program has no name of a folder of the machine that built it: two machines build the same bytes from the same commit.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::failure::ChoreFailure;
+use crate::project::Project;
+use crate::run::{self, ProgramRun};
+use crate::{report, tools};
+
+use super::glibc::OLDEST;
+
+const BUILD_DEADLINE: Duration = Duration::from_mins(40);
+
+/// The systems that a Linux machine can build for.
+const LINUX: [&str; 2] = ["x86_64-unknown-linux-gnu", "aarch64-unknown-linux-gnu"];
+
+/// A program that was built, and its target.
+pub(super) type BuiltFor = (&'static str, PathBuf);
+
+/// Builds the program for each target that this machine can build for, and says which it cannot. The program of this machine comes first.
+pub(super) fn build(project: &Project) -> Result<Vec<BuiltFor>, ChoreFailure> {
+    let mut built = Vec::new();
+    for triple in LINUX {
+        if has_standard_library(project, triple)? {
+            built.push((triple, build_for(project, triple)?));
+        } else {
+            report::text(&format!(
+                "not built for {triple}: its standard library is not installed (rustup target add {triple})\n"
+            ));
+        }
+    }
+    built.sort_by_key(|(triple, _)| !triple.starts_with(std::env::consts::ARCH));
+    Ok(built)
+}
+
+fn has_standard_library(project: &Project, triple: &str) -> Result<bool, ChoreFailure> {
+    let answer = project.log("dist-library").with_extension("txt");
+    let task = ProgramRun::new("rustc", project.root(), project.log("dist-library"), BUILD_DEADLINE);
+    run::run(task.answer(answer.clone()).arguments(["--print", "target-libdir", "--target", triple]))?;
+    let folder = super::files::read(&answer)?;
+    Ok(PathBuf::from(folder.trim()).is_dir())
+}
+
+fn build_for(project: &Project, triple: &str) -> Result<PathBuf, ChoreFailure> {
+    let zigbuild = tools::ZIGBUILD.program(project)?;
+    let (major, minor) = OLDEST;
+    let task =
+        ProgramRun::new(&zigbuild, project.root(), project.log(&format!("dist-{triple}")), BUILD_DEADLINE)
+            .variable("CARGO_ZIGBUILD_ZIG_PATH", zigbuild.with_file_name("python-zig"))
+            .variable("CARGO_ENCODED_RUSTFLAGS", renamed_folders(project)?.join("\u{1f}"));
+    let target = format!("{triple}.{major}.{minor}");
+    let what = ["zigbuild", "--profile", "dist", "--locked", "--package", "unhang-cli", "--target", &target];
+    run::run(task.arguments(what))?;
+    Ok(project.below_target(triple).join("dist/unhang"))
+}
+
+/// Returns the flags that give the folders of sources other names: messages of a program that panics have paths in them.
+fn renamed_folders(project: &Project) -> Result<Vec<String>, ChoreFailure> {
+    let renamed = |from: &Path, to: &str| format!("--remap-path-prefix={}={to}", from.display());
+    let mut flags = vec![renamed(project.root(), "/unhang")];
+    let home = std::env::var_os("CARGO_HOME").map(PathBuf::from);
+    let home = home.or_else(|| Some(std::env::home_dir()?.join(".cargo")));
+    let home = home.ok_or_else(|| ChoreFailure::new("neither CARGO_HOME nor HOME is set"))?;
+    // Each registry has a folder, whose name has a hash of the registry's address.
+    let registries = home.join("registry/src");
+    let entries =
+        fs::read_dir(&registries).map_err(|error| ChoreFailure::io(registries.display(), &error))?;
+    flags.extend(entries.flatten().map(|entry| renamed(&entry.path(), "/crates")));
+    Ok(flags)
+}
