@@ -25,6 +25,7 @@ use unhang_wire::{Json, text_member};
 
 use super::{
     CallSource, FollowedJob, Inputs, PendingCall, advice,
+    call_source::answer_never_comes,
     stream_tickets::{StreamNotes, not_resumed},
     tickets,
 };
@@ -36,7 +37,7 @@ use unhang_core::{
 };
 use unhang_gateway::{KnownTask, OpenServerQuestion, Replied, ServerAnswer, SideMessage, TaskNews};
 use unhang_upstream::{
-    client::{Error, ServerError},
+    client::{Error, Failure, ServerError},
     keeping::WhoIsAsked,
     question::{QuestionOver, STATE},
 };
@@ -127,6 +128,8 @@ impl RunningCall {
                         });
                     };
                     rounds += usize::from(!next_round.is_of_unhang());
+                    // Whoever takes this call over while it waits for input must not wait for that answer again.
+                    self.way = answer_never_comes(Failure::ended());
                     match self.input(held, next_round, to).await {
                         Ok(params) => {
                             self.way = self.source.ask(Arc::clone(&params));
@@ -517,7 +520,6 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use unhang_upstream::client::Failure;
 
     /// The end of a job whose server answered with this error, with and without an open question.
     fn ended(error: Error, unanswered: Option<&str>) -> (EndReason, String, String) {

@@ -92,7 +92,6 @@ pub struct KeptRequest {
 /// The actor's side of a [`KeptRequest`].
 #[derive(Debug)]
 pub(super) struct FollowedRequest {
-    pub(super) job: JobId,
     /// The id under which the request came into the plan.
     pub(super) first: Id,
     pub(super) settled: oneshot::Receiver<Infallible>,
@@ -174,7 +173,7 @@ impl KeepCommand {
         };
         // If the caller has gone, dropping `kept` settles the request.
         let _gone = self.reply.send(Ok(kept));
-        FollowedRequest { job: self.order.job, first, settled, server_left, is_left_to_holder }
+        FollowedRequest { first, settled, server_left, is_left_to_holder }
     }
 }
 
@@ -230,7 +229,7 @@ impl FollowedRequest {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use unhang_jobs::record::ProcessRecord;
 
     use super::*;
@@ -250,7 +249,7 @@ mod tests {
     }
 
     /// A request that is kept, from both sides.
-    fn kept() -> (KeptRequest, FollowedRequest) {
+    pub(crate) fn kept() -> (KeptRequest, FollowedRequest) {
         let (reply, mut received) = oneshot::channel();
         let command = KeepCommand { id: Id::Integer(1), order: order(), reply, changed: Arc::default() };
         let keeper = Holder { boot_id: "here".to_owned(), process: ProcessRecord { pid: 1, start: 1 } };

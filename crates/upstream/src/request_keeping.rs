@@ -75,10 +75,18 @@ impl RequestKeeping {
         {
             self.server.renew(process, server);
         }
-        for request in self.followed.extract_if(.., FollowedRequest::is_settled) {
-            self.server.ended(process.as_deref_mut(), &request.first);
+        for first in self.newly_settled() {
+            self.server.ended(process.as_deref_mut(), &first);
         }
         self.server.processed(process, held.len(), |id| session.open_questions().any(|open| open == id));
+    }
+
+    /// Forgets the requests that are settled. Returns the first ids of the jobs that follow no other request.
+    fn newly_settled(&mut self) -> Vec<Id> {
+        let settled = self.followed.extract_if(.., FollowedRequest::is_settled);
+        let mut firsts: Vec<Id> = settled.map(|request| request.first).collect();
+        firsts.retain(|first| self.followed.iter().all(|known| known.first != *first));
+        firsts
     }
 
     fn refuse_what_is_over(&mut self, session: &UpstreamSession) {
@@ -147,10 +155,8 @@ impl RequestKeeping {
             None => {}
             Some(Ok(keeper)) => {
                 for (first, command) in std::mem::take(&mut self.asked) {
-                    let request = command.confirm(first, keeper.clone());
-                    // The request before of the same job needs nothing any more.
-                    self.followed.retain(|known| known.job != request.job);
-                    self.followed.push(request);
+                    // A caller that has its answer already does not take the confirmation, and still has the request before.
+                    self.followed.push(command.confirm(first, keeper.clone()));
                 }
             }
             Some(Err(error)) => self.refuse(process, &error.to_string()),
@@ -223,4 +229,22 @@ fn kept_server(session: &UpstreamSession) -> Option<KeptServer> {
     let mut server = KeptServer::new(session.name.clone(), revision, &session.limits);
     server.roots = session.kept_roots();
     Some(server)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::kept_request::tests::kept, *};
+
+    /// The answer to the second request may come before the lifeline has confirmed the plan with it. Its caller is then gone.
+    #[test]
+    fn a_job_that_still_has_an_earlier_request_stays_in_the_plan() {
+        let [(before, followed_before), (next, followed_next)] = [kept(), kept()];
+        let followed = vec![followed_before, followed_next];
+        let mut keeping = RequestKeeping { followed, ..RequestKeeping::default() };
+        assert_eq!(keeping.newly_settled(), []);
+        drop(next);
+        assert_eq!(keeping.newly_settled(), [], "the end of the job is not on the disk");
+        drop(before);
+        assert_eq!(keeping.newly_settled(), [Id::Integer(1)]);
+    }
 }

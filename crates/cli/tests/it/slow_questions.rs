@@ -281,6 +281,29 @@ fn asked_again(end: fn(&mut Client)) {
     over(&scene, &task);
 }
 
+/// Such a server has answered, and nobody may wait for that answer again.
+#[test]
+fn a_question_of_a_server_without_a_handshake_is_asked_again_when_unhang_ends_in_order() {
+    let ends: [fn(&mut Client); 2] = [|unhang| unhang.signal(Signal::TERM), Client::close_stdin];
+    for (is_guarded, end) in
+        [true, false].into_iter().flat_map(|is_guarded| ends.map(|end| (is_guarded, end)))
+    {
+        let (mut scene, task, _) = asked_task(is_guarded);
+        end(&mut scene.client);
+        scene.client.exit_code();
+        let told = scene.client.stderr();
+        assert!(!told.contains("panicked"), "{told}");
+        let mut client = Modern::Pipes(StdioCaller::new(&scene.sandbox, true, &[]));
+        let key = modern_question(&mut client, &task);
+        modern_answer(&mut client, &task, &key, "Ada");
+        assert_eq!(scene.ended(&task)["status"], "completed", "{:.3000}", scene.sandbox.log());
+        assert_eq!(scene.asked(&CALLS), 2);
+        let Modern::Pipes(mut client) = client else { unreachable!("it has pipes") };
+        client.finish();
+        scene.sandbox.assert_nothing_left();
+    }
+}
+
 /// A server without a handshake that asks by its answer has no request under way while it waits for the input.
 #[test]
 fn a_task_that_waits_for_input_ends_with_its_time() {
