@@ -61,7 +61,7 @@ impl Home {
     }
 
     /// The path that entries get.
-    fn program(&self) -> String {
+    pub(crate) fn program(&self) -> String {
         // The home folder is given with a slash at its end.
         self.path(".local/bin/unhang").display().to_string()
     }

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::{
     adopt::{Home, cursor},
     apart::Apart,
-    harness::run_to_end,
+    harness::{Sandbox, run_to_end},
 };
 
 /// The status and the error of the file at this index.
@@ -54,6 +54,35 @@ fn a_broken_file_that_was_adopted_is_undone_when_it_is_right_again() {
     home.write(".cursor/mcp.json", &adopted);
     home.report(&["--undo", "--yes"], 0);
     assert_eq!(home.read(".cursor/mcp.json"), cursor());
+}
+
+#[test]
+fn a_copy_that_is_old_or_cannot_run_is_replaced_though_no_file_changes() {
+    let home = Home { sandbox: Sandbox::with_adoptions() };
+    home.write(".cursor/mcp.json", &cursor());
+    home.report(&["--yes"], 0);
+    let adopted = home.read(".cursor/mcp.json");
+    let copy = fs::read(home.program()).expect("it was copied");
+    let old: fn(&str) = |place| fs::write(place, "#!/bin/sh\necho unhang 0.0.1\n").expect("it is ours");
+    let locked: fn(&str) = |place| {
+        fs::set_permissions(place, fs::Permissions::from_mode(0o600)).expect("it is ours");
+    };
+    for (damage, note) in
+        [(old, "is unhang 0.0.1, which"), (locked, "nobody may execute ~/.local/bin/unhang")]
+    {
+        damage(&home.program());
+        let (code, stdout, stderr) = home.adopt(&["--yes", "--output", "text"]);
+        assert!(code == 0 && stdout.contains("~/.local/bin/unhang is unhang "), "{stdout} {stderr}");
+        assert!(!stdout.contains("nothing to do"), "{stdout}");
+        let told = stdout.replace(&home.program(), "~/.local/bin/unhang");
+        assert!(told.contains(note), "{stdout}");
+        assert!(fs::read(home.program()).expect("it is there") == copy);
+        let mode = fs::metadata(home.program()).expect("it is there").permissions().mode();
+        assert_eq!((mode & 0o777, home.read(".cursor/mcp.json")), (0o755, adopted.clone()));
+    }
+    let (code, stdout, _) = home.adopt(&["--yes", "--output", "text"]);
+    assert!(code == 0 && stdout.contains("nothing to do") && !stdout.contains("copies"), "{stdout}");
+    home.report(&["--undo", "--yes"], 0);
 }
 
 #[test]

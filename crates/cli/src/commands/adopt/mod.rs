@@ -24,6 +24,7 @@ use unhang_adopt::AdoptionRecords;
 use unhang_terminal::{
     failure::{CommandFailure, Format},
     output, progress,
+    text::escaped,
 };
 
 pub(super) use self::status::{ClientGuard, UserGuards};
@@ -110,18 +111,25 @@ impl AdoptWork {
     fn adopt(&self) -> CommandOutcome {
         let targets = Targets::find(&self.targets)?;
         let records = records()?;
-        let program = program::choose()?;
+        let mut program = program::choose()?;
         let is_chosen = |name: &str| {
             let names = |list: &[String]| list.iter().any(|listed| listed == name);
             (self.only.is_empty() || names(&self.only)) && !names(&self.except)
         };
         let mut changes = changes::Changes::plan(&targets, &program, &is_chosen);
         changes.check_names(self.only.iter().chain(&self.except))?;
+        if changes.files() == 0 && !program.replaces {
+            program.copied_from = None;
+        }
         let mut report = changes.report(&program);
         report.show_plan(self.format);
-        let asked = || format!("{} in {}? [y/N] ", changes.deed(), counted(changes.files(), "file"));
-        if changes.files() > 0 && self.is_agreed(&asked())? {
+        let asked = match changes.files() {
+            0 => format!("replace {}? [y/N] ", escaped(&program.path)),
+            files => format!("{} in {}? [y/N] ", changes.deed(), counted(files, "file")),
+        };
+        if (changes.files() > 0 || program.replaces) && self.is_agreed(&asked)? {
             program.install()?;
+            report.has_replaced = program.replaces;
             let _held = locked(&records)?;
             changes.write(&records, &mut report, &now());
         }

@@ -15,7 +15,10 @@ use std::{
     time::Duration,
 };
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    fs::{Access, access},
+};
 use unhang::process::spawn::{Launch, Stream, spawn};
 use unhang_terminal::{failure::CommandFailure, text::escaped};
 
@@ -39,6 +42,8 @@ pub(super) struct ChosenProgram {
     pub(super) copied_from: Option<PathBuf>,
     /// A sentence about another unhang at that place.
     pub(super) note: Option<String>,
+    /// Whether an unhang that lies there is to be replaced, also if no file changes: entries start it.
+    pub(super) replaces: bool,
     /// Whether the bare name starts an unhang: PATH leads to one.
     pub(super) is_on_path: bool,
 }
@@ -70,16 +75,22 @@ pub(super) fn choose() -> Result<ChosenProgram, CommandFailure> {
     let found = found.or_else(|| place.as_ref().filter(leads_here));
     let found = found.or_else(|| Some(&own).filter(stays).filter(is_named));
     if let Some(path) = found {
-        return Ok(ChosenProgram { path: text(path)?, copied_from: None, note: None, is_on_path });
+        let path = text(path)?;
+        return Ok(ChosenProgram { path, copied_from: None, note: None, replaces: false, is_on_path });
     }
     let place = place.ok_or_else(|| {
         usage("HOME is not set, so unhang cannot be copied to a place where it stays".to_owned())
     })?;
     let path = text(&place)?;
     let shown = escaped(&path);
-    let (copied_from, note) = match at_place(&own, &place)? {
+    let place = at_place(&own, &place)?;
+    let replaces = matches!(place, AtPlace::Older(_) | AtPlace::NotExecutable);
+    let (copied_from, note) = match place {
         AtPlace::Nothing => (Some(own), None),
         AtPlace::Same => (None, None),
+        AtPlace::NotExecutable => {
+            (Some(own), Some(format!("nobody may execute {shown}, and this unhang replaces it")))
+        }
         AtPlace::Older(version) => {
             let note = format!("{shown} is unhang {version}, which {VERSION} replaces");
             (Some(own), Some(note))
@@ -91,7 +102,7 @@ pub(super) fn choose() -> Result<ChosenProgram, CommandFailure> {
             (None, Some(note))
         }
     };
-    Ok(ChosenProgram { path, copied_from, note, is_on_path })
+    Ok(ChosenProgram { path, copied_from, note, replaces, is_on_path })
 }
 
 fn text(path: &Path) -> Result<String, CommandFailure> {
@@ -112,6 +123,7 @@ fn folders_of_path() -> Vec<PathBuf> {
 enum AtPlace {
     Nothing,
     Same,
+    NotExecutable,
     Older(String),
     Other(String),
 }
@@ -122,7 +134,8 @@ fn at_place(own: &Path, place: &Path) -> Result<AtPlace, CommandFailure> {
         return Ok(AtPlace::Nothing);
     }
     if is_same_content(own, place) {
-        return Ok(AtPlace::Same);
+        let is_executable = access(place, Access::EXEC_OK).is_ok();
+        return Ok(if is_executable { AtPlace::Same } else { AtPlace::NotExecutable });
     }
     match version_of(place) {
         Some(version) if is_older(&version, VERSION) => Ok(AtPlace::Older(version)),

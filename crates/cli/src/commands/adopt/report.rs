@@ -38,6 +38,9 @@ pub(super) struct AdoptReport {
     /// The clients that run, and have to be restarted.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     restart: Vec<&'static str>,
+    /// Whether the program was put in the place of an older one.
+    #[serde(skip)]
+    pub(super) has_replaced: bool,
 }
 
 /// A YAML file, and what to write into it.
@@ -289,13 +292,21 @@ impl AdoptReport {
         for client in &self.restart {
             text.push_str(&format!("{client} runs: restart {client}\n"));
         }
+        if let Some(program) = self.program.as_ref().filter(|_| self.has_replaced) {
+            let version = env!("CARGO_PKG_VERSION");
+            text.push_str(&format!("{} is unhang {version} now\n", shown(Path::new(program))));
+        }
         let any = |status: FileStatus| self.files.iter().any(|file| file.status == status);
         if any(FileStatus::Adopted) {
             text.push_str("`unhang adopt --undo` takes it back\n");
         }
         if is_dry && any(FileStatus::Planned) {
             text.push_str("nothing was written (--dry-run)\n");
-        } else if !(any(FileStatus::Adopted) || any(FileStatus::Undone) || any(FileStatus::Failed)) {
+        } else if !(self.has_replaced
+            || any(FileStatus::Adopted)
+            || any(FileStatus::Undone)
+            || any(FileStatus::Failed))
+        {
             text.push_str("nothing to do\n");
         }
         print(&text)
