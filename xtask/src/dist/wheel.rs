@@ -14,8 +14,8 @@ use super::{files, glibc};
 
 /// Where the wheel of a program lies.
 pub(super) fn path(release: &Release, program: &BuiltProgram) -> Result<PathBuf, ChoreFailure> {
-    let tag = tag(release, program)?;
-    Ok(release.folder().join(format!("unhang-{}-{tag}.whl", release.version())))
+    let platforms = platforms(release, program)?.join(".");
+    Ok(release.folder().join(format!("unhang-{}-py3-none-{platforms}.whl", release.version())))
 }
 
 pub(super) fn pack(release: &Release) -> Result<(), ChoreFailure> {
@@ -30,7 +30,7 @@ pub(super) fn pack(release: &Release) -> Result<(), ChoreFailure> {
         }
         let readme = files::read(&release.source("README.md"))?;
         files::write(&about.join("METADATA"), &metadata(release.version(), &readme))?;
-        files::write(&about.join("WHEEL"), &description(&tag(release, program)?))?;
+        files::write(&about.join("WHEEL"), &description(&platforms(release, program)?))?;
         let task = release.task("wheel", tools::WHEEL.program(release.project())?, &stage);
         let (to, folder) = (release.folder().as_os_str(), folder.as_os_str());
         run::run(task.arguments(["pack".as_ref(), "--dest-dir".as_ref(), to, folder]))?;
@@ -38,14 +38,22 @@ pub(super) fn pack(release: &Release) -> Result<(), ChoreFailure> {
     Ok(())
 }
 
-fn tag(release: &Release, program: &BuiltProgram) -> Result<String, ChoreFailure> {
-    let (major, minor) = glibc::needed(release, program)?.max(glibc::OLDEST);
+/// The names of the platform, in the order in which a wheel's name has them.
+fn platforms(release: &Release, program: &BuiltProgram) -> Result<Vec<String>, ChoreFailure> {
+    let version = glibc::needed(release, program)?.max(glibc::OLDEST);
     let architecture = program.target.triple.split('-').next().unwrap_or_default();
-    Ok(format!("py3-none-manylinux_{major}_{minor}_{architecture}"))
+    let (major, minor) = version;
+    let mut platforms = vec![format!("manylinux_{major}_{minor}_{architecture}")];
+    if version == glibc::OLDEST {
+        // pip knows the other name since version 20.3.
+        platforms.insert(0, format!("manylinux2014_{architecture}"));
+    }
+    Ok(platforms)
 }
 
-fn description(tag: &str) -> String {
-    format!("Wheel-Version: 1.0\nGenerator: unhang-xtask\nRoot-Is-Purelib: false\nTag: {tag}\n")
+fn description(platforms: &[String]) -> String {
+    let tags: String = platforms.iter().map(|platform| format!("Tag: py3-none-{platform}\n")).collect();
+    format!("Wheel-Version: 1.0\nGenerator: unhang-xtask\nRoot-Is-Purelib: false\n{tags}")
 }
 
 fn metadata(version: &str, readme: &str) -> String {
