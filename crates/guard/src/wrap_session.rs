@@ -480,8 +480,8 @@ impl WrapSession {
         }
     }
 
-    /// Registers one more request to the server on behalf of a job, with the answers to its questions. Returns the id of the request, for
-    /// [`send_or_hold`](Self::send_or_hold).
+    /// Registers one more request to the server on behalf of a job, with the answers to its questions. Returns the id of the request, which
+    /// the caller then sends.
     pub fn ask_for_job(&mut self, now: Duration, params: &str) -> Id {
         self.now = now;
         let wire_id = self.own_id();

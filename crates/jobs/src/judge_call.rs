@@ -17,12 +17,13 @@
 //! - A call whose answer can still be had is left for another process to take up, unless its time is over or it was cancelled.
 //! - Whoever settles a call has looked at its row under the lock of its folder.
 
-use std::time::Duration;
+use std::{io::BufReader, time::Duration};
 
+use serde::Deserialize;
 use unhang_proc::{identity::is_same_boot, lock::Lock};
 
 use crate::{
-    folder::{CANCEL, DataFolder, EXIT, FileError, JobFolder, LOCK, UNHELD},
+    folder::{CANCEL, DataFolder, EXIT, FileError, JobFolder, LOCK, RESULT, UNHELD, WorkFolder, open_file},
     judge::JobFinding,
     record::{CallRecord, EndReason, EndRecord, JobEnd, JobRecord, repeat_advice},
     settle::{JobAdmission, settle, write_ending},
@@ -147,7 +148,9 @@ fn end_of_left(
             is_unseen.then(|| keeper_unseen(call))
         });
     }
-    Ok(if folder.has(CANCEL) {
+    Ok(if let Some(answered) = end_with_stored_answer(&folder.work(record.format)) {
+        Some(answered)
+    } else if folder.has(CANCEL) {
         Some(cancelled)
     } else if may_be_taken_up(record) && !folder.has(EXIT) {
         None
@@ -158,6 +161,19 @@ fn end_of_left(
     } else {
         Some(end_without_holder(Some(call)))
     })
+}
+
+/// Returns the end of a call whose holder was killed after the whole answer was on the disk; `None` if there is none.
+fn end_with_stored_answer(work: &WorkFolder) -> Option<EndRecord> {
+    /// The part of an answer that counts here.
+    #[derive(Deserialize)]
+    struct StoredAnswer {
+        #[serde(default, rename = "isError")]
+        is_error: bool,
+    }
+    let file = open_file(&work.file(RESULT)).ok()??;
+    let answer: StoredAnswer = serde_json::from_reader(BufReader::new(file)).ok()?;
+    Some(EndRecord::of_answer(answer.is_error))
 }
 
 /// Returns whether the job's time is over, and that of its keeper with it.
@@ -247,7 +263,7 @@ mod tests {
     use super::*;
     use crate::{
         folder::RECORD,
-        record::{CallKeeper, CallTicket, Holder, ProcessRecord},
+        record::{CallKeeper, CallTicket, FORMAT, Holder, ProcessRecord},
         testing::{NOBODY, TestFolder, before_now, call, ticket},
     };
 
@@ -423,7 +439,7 @@ mod tests {
     /// The state of a call whose holder has gone, with this keeper, as the next look leaves it.
     fn state_of_kept(
         (boot_id, keeper, timeout_ms): (String, ProcessRecord, u64),
-        prepare: fn(&JobFolder),
+        prepare: impl FnOnce(&JobFolder),
     ) -> (String, String) {
         let mut test = TestFolder::new();
         let mut record = call(&test.starter.boot_id, NOBODY, Some(CallTicket::stand_in()));
@@ -514,6 +530,27 @@ mod tests {
         assert!(matches!(look(), JobFinding::Alive) && folder.has(UNHELD));
         written(&folder, UNHELD, 40);
         assert!(matches!(look(), JobFinding::Settled(_)));
+    }
+
+    /// The holder was killed between the answer and the record of the end.
+    #[test]
+    fn a_call_whose_whole_answer_is_on_the_disk_has_ended_with_it() {
+        let here = crate::shims::this_process().unwrap();
+        for (answer, keeper, expected) in [
+            (r#"{"content":[],"isError":false}"#, NOBODY, "completed -"),
+            (r#"{"content":[],"isError":true}"#, NOBODY, "failed tool_error"),
+            (r#"{"content":[{"type":"text","text":"isError"}]}"#, NOBODY, "completed -"),
+            ("{", NOBODY, "failed unhang_ended"),
+            (r#"{"content":[]}"#, here.process, "alive"),
+        ] {
+            let keeper = (here.boot_id.clone(), keeper, 7_200_000);
+            let (found, detail) = state_of_kept(keeper, |folder| {
+                let work = folder.work(FORMAT);
+                work.create_if_missing().unwrap();
+                work.replace(RESULT, answer.as_bytes()).unwrap();
+            });
+            assert_eq!(found, expected, "{answer}: {detail}");
+        }
     }
 
     #[test]

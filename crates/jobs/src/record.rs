@@ -346,6 +346,15 @@ impl EndRecord {
         }
     }
 
+    /// Makes the ending of a call that its server has answered.
+    pub(crate) fn of_answer(is_error: bool) -> Self {
+        match is_error {
+            false => Self::without_run(JobEnd::Completed),
+            true => Self::without_run(JobEnd::Failed)
+                .because(EndReason::ToolError, "the tool answered with an error; its answer has the reason"),
+        }
+    }
+
     /// Returns the ending with this reason.
     #[must_use]
     pub fn because(self, reason: EndReason, detail: impl Into<String>) -> Self {

@@ -120,13 +120,7 @@ impl CallEnd {
                     CallResult::Text(text) => work.replace(RESULT, text.as_bytes())?,
                     CallResult::InFile(stored) => stored.write(work)?,
                 }
-                match is_error {
-                    false => EndRecord::without_run(JobEnd::Completed),
-                    true => EndRecord::without_run(JobEnd::Failed).because(
-                        EndReason::ToolError,
-                        "the tool answered with an error; its answer has the reason",
-                    ),
-                }
+                EndRecord::of_answer(*is_error)
             }
             CallEnd::Failed { reason, detail, error } => {
                 if let Some(error) = error {
