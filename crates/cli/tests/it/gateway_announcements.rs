@@ -86,8 +86,14 @@ fn sessions_and_subscribers_hear_what_is_announced_in_their_era() {
     let told = web.call(&session, 1, "srv__notify-list-changed", json!({})).last();
     assert!(told["result"].is_object(), "{told}");
     assert_eq!(kinds(&mut heard, 3), ["prompts", "resources", "tools"]);
-    // Until a client of 2026-07-28 calls something, there is only the process of the other era.
-    let told = modern_call(&web, 2, "srv__notify-list-changed", &json!({}));
+    // Until a client of 2026-07-28 calls something, there is only the process of the other era. The second process tells subscribers alone,
+    // and unhang subscribes when it has read the lists.
+    wait_until("unhang has subscribed", PATIENCE, || {
+        let told = modern_call(&web, 2, "srv__state", &json!({}));
+        let state = told["result"]["content"][0]["text"].as_str().expect("a text");
+        serde_json::from_str::<Value>(state).expect("JSON")["listens"] == 1
+    });
+    let told = modern_call(&web, 3, "srv__notify-list-changed", &json!({}));
     assert!(told["result"].is_object(), "{told}");
     assert_eq!(kinds(&mut of_all, 3), ["prompts", "resources", "tools"]);
     assert_eq!(kinds(&mut of_tools, 1), ["tools"]);
