@@ -218,8 +218,7 @@ impl CargoTool {
         let Self { name, version } = *self;
         let root = project.below_target("tools");
         let program = root.join("bin").join(name);
-        if self.installed_version(project, &program).is_some_and(|found| found == format!("{name} {version}"))
-        {
+        if self.is_installed(&root) {
             return Ok(program);
         }
         let build = root.join("build");
@@ -237,11 +236,10 @@ impl CargoTool {
         Ok(program)
     }
 
-    fn installed_version(&self, project: &Project, program: &PathBuf) -> Option<String> {
-        let output = project.log(&format!("{}-version", self.name));
-        let task = ProgramRun::new(program, project.root(), output.clone(), VERSION_DEADLINE)
-            .arguments(["--version"]);
-        run::run(task).ok()?;
-        Some(fs::read_to_string(output).ok()?.trim().to_owned())
+    /// Returns whether cargo has noted this version as installed. Not every tool says its version when it is asked.
+    fn is_installed(self, root: &Path) -> bool {
+        let noted = fs::read_to_string(root.join(".crates.toml")).unwrap_or_default();
+        noted.contains(&format!("\"{} {} (", self.name, self.version))
+            && root.join("bin").join(self.name).exists()
     }
 }
