@@ -128,7 +128,7 @@ impl RunningCall {
                         });
                     };
                     rounds += usize::from(!next_round.is_of_unhang());
-                    // Whoever takes this call over while it waits for input must not wait for that answer again.
+                    // The answer was taken. If unhang ends while the call waits for input, it must not poll that future again.
                     self.way = answer_never_comes(Failure::ended());
                     match self.input(held, next_round, to).await {
                         Ok(params) => {

@@ -20,6 +20,7 @@
 use std::{io::BufReader, time::Duration};
 
 use serde::Deserialize;
+use serde_json::Value;
 use unhang_proc::{identity::is_same_boot, lock::Lock};
 
 use crate::{
@@ -169,11 +170,12 @@ fn end_with_stored_answer(work: &WorkFolder) -> Option<EndRecord> {
     #[derive(Deserialize)]
     struct StoredAnswer {
         #[serde(default, rename = "isError")]
-        is_error: bool,
+        is_error: Value,
     }
     let file = open_file(&work.file(RESULT)).ok()??;
     let answer: StoredAnswer = serde_json::from_reader(BufReader::new(file)).ok()?;
-    Some(EndRecord::of_answer(answer.is_error))
+    // Any other value is no error, as when the answer comes.
+    Some(EndRecord::of_answer(answer.is_error == true))
 }
 
 /// Returns whether the job's time is over, and that of its keeper with it.
@@ -545,6 +547,7 @@ mod tests {
         for (answer, keeper, expected) in [
             (r#"{"content":[],"isError":false}"#, NOBODY, "completed -"),
             (r#"{"content":[],"isError":true}"#, NOBODY, "failed tool_error"),
+            (r#"{"content":[],"isError":null}"#, NOBODY, "completed -"),
             (r#"{"content":[{"type":"text","text":"isError"}]}"#, NOBODY, "completed -"),
             ("{", NOBODY, "failed unhang_ended"),
             (r#"{"content":[]}"#, here.process, "alive"),

@@ -185,7 +185,7 @@ mod tests {
         assert_eq!(left(), None);
     }
 
-    /// What a lifeline or a supervisor has started a moment ago has no name of its own yet.
+    /// A call holder or a supervisor names itself some milliseconds after its start.
     #[test]
     fn a_holder_or_supervisor_is_known_before_it_has_its_name() {
         let folder = tempfile::tempdir().unwrap();

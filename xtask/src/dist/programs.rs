@@ -9,16 +9,14 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use crate::failure::ChoreFailure;
 use crate::project::Project;
 use crate::run::{self, ProgramRun};
 use crate::{report, tools};
 
+use super::BUILD_DEADLINE;
 use super::glibc::OLDEST;
-
-const BUILD_DEADLINE: Duration = Duration::from_mins(40);
 
 /// The systems that a Linux machine can build for.
 const LINUX: [&str; 2] = ["x86_64-unknown-linux-gnu", "aarch64-unknown-linux-gnu"];

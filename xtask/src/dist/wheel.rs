@@ -45,7 +45,7 @@ fn platforms(release: &Release, program: &BuiltProgram) -> Result<Vec<String>, C
     let (major, minor) = version;
     let mut platforms = vec![format!("manylinux_{major}_{minor}_{architecture}")];
     if version == glibc::OLDEST {
-        // pip knows the other name since version 20.3.
+        // pip before 20.3 knows this name alone.
         platforms.insert(0, format!("manylinux2014_{architecture}"));
     }
     Ok(platforms)

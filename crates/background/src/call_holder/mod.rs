@@ -266,7 +266,7 @@ async fn resume(
 /// Waits for a data folder that somebody may be moving. Touches nothing.
 async fn until_present(folder: &Path) -> Result<(), CallHolderError> {
     let until = Deadline::after(FOLDER_LIMIT);
-    // A folder without jobs is no data folder: it may be a mount point.
+    // An empty mount point is a folder too, but it has no `jobs`.
     while matches!(fs::metadata(folder.join("jobs")), Err(error) if error.kind() == io::ErrorKind::NotFound) {
         if until.is_past() {
             return Err(CallHolderError::NoFolder(folder.to_owned()));
@@ -283,8 +283,11 @@ fn is_read_only(folder: &Path) -> bool {
 /// Opens the data folder. A disk that is full for a moment may let that fail.
 async fn open(options: EngineOptions) -> Result<Engine, CallHolderError> {
     // SQLite shares what it knows of a database among all its connections in a process. One that was opened on a read-only disk never writes.
+    let mut is_told = false;
     while is_read_only(&options.folder) {
-        tracing::warn!("unhang tries again to open the data folder: its disk is read-only");
+        if !std::mem::replace(&mut is_told, true) {
+            tracing::warn!("unhang tries every second to open the data folder: its disk is read-only");
+        }
         sleep(OPEN_PAUSE).await;
     }
     let until = Instant::now() + OPEN_LIMIT;

@@ -95,7 +95,7 @@ fn a_file_that_was_removed_is_forgotten_if_it_is_named() {
     for words in [&["--undo"][..], &["--undo"], &["--undo", &file]] {
         let report = home.report(words, 0);
         assert_eq!(told(&report, 0).0, "gone", "{words:?}");
-        // Nobody else knows where the bytes from before are.
+        // Only this report names the backup of the file.
         assert_eq!(report["files"][0]["backup"].is_string(), words.len() > 1, "{report}");
     }
     assert_eq!(home.report(&["--undo"], 0)["files"], json!([]));
