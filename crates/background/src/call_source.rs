@@ -167,7 +167,8 @@ impl CallSource for UpstreamRequest {
         let progress = asked.wants_progress.then_some(progress);
         let (news, sent) = (self.news.clone(), Some(self.sent.clone()));
         let calls = self.calls.clone().zip(self.servers.whose(asked.server));
-        let answering = self.servers.ask_and_hear(asked, progress, Some(asides), news, sent);
+        // In a box, because an async block has room for a future that it captures and once more for the one that it awaits.
+        let answering = Box::pin(self.servers.ask_and_hear(asked, progress, Some(asides), news, sent));
         let answering = async move {
             let mut answered = answering.await;
             if let Some((calls, server)) = calls {

@@ -86,7 +86,8 @@ impl CallKeeping {
             let request = sent.borrow_and_update().clone();
             let is_kept = |request: &SentRequest| self.kept.as_ref().is_some_and(|kept| kept.is_of(request));
             if let Some(request) = request.filter(|request| !is_kept(request)) {
-                match kept(calls, job, &request, who).await {
+                // In a box, what lasts for a moment makes the future of the whole call no larger.
+                match Box::pin(kept(calls, job, &request, who)).await {
                     // The request before stays in the plan until this one is.
                     Ok(Some(kept)) => {
                         self.kept = Some(kept);

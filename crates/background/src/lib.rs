@@ -21,6 +21,7 @@
 //! - If the configuration wants it, the same call joins the job that it has become, and does not run twice.
 
 pub mod call_holder;
+mod call_of_job;
 mod call_source;
 mod engine;
 mod inputs;
@@ -49,10 +50,11 @@ use tokio::{
 use unhang_jobs::{
     engine::{Adoption, CallEnd, Engine, HeldCall, JobStatus},
     id::JobId,
-    record::{EndReason, Holder, JobState, repeat_advice},
+    record::{Holder, JobState, repeat_advice},
 };
 use unhang_proc::deadline::Deadline;
 
+use self::call_of_job::CallOfJob;
 use self::call_source::answer_never_comes;
 use self::inputs::Inputs;
 use self::kept_calls::CallKeeping;
@@ -362,20 +364,16 @@ impl PromotedCalls {
         &self,
         held: HeldCall,
         (running_call, keeping): (RunningCall, CallKeeping),
-        kept: FollowedJob,
+        followed: FollowedJob,
     ) -> FollowedEnd {
-        let (calls, (over, ended)) = (self.clone(), oneshot::channel());
+        let (over, ended) = oneshot::channel();
+        let call = Box::new(CallOfJob { calls: self.clone(), held, running_call, keeping, followed });
         let mut tasks = self.tasks();
         // Tasks that have ended are forgotten.
         while tasks.try_join_next().is_some() {}
         tasks.spawn(async move {
-            let (_over, id) = (over, held.id());
-            if let Some(news) = running_call.source.news() {
-                news.becomes_job();
-                calls.news().insert(id, news.clone());
-            }
-            calls.follow(held, (running_call, keeping), &kept).await;
-            calls.news().remove(&id);
+            call.follow().await;
+            drop(over);
         });
         FollowedEnd(ended)
     }
@@ -406,68 +404,6 @@ impl PromotedCalls {
                 tracing::warn!("unhang cannot remove job {id}, which no client knows: {error}");
             }
         });
-    }
-
-    async fn follow(
-        &self,
-        mut held: HeldCall,
-        (mut running_call, mut keeping): (RunningCall, CallKeeping),
-        kept: &FollowedJob,
-    ) {
-        let id = held.id();
-        let mut ending = self.shared.ending.subscribe();
-        let end = tokio::select! {
-            biased;
-            Ok(ended) = async { ending.wait_for(Option::is_some).await.map(|ended| *ended) } => {
-                if held.is_kept() {
-                    return self.leave_to_keeper(held, running_call, keeping).await;
-                }
-                if let Some(ticket) = tickets::to_be_left(&running_call, kept) {
-                    return self.leave(held, running_call, ticket).await;
-                }
-                let why = ended.unwrap_or(CallsEnd::UnhangEnds);
-                stream_tickets::lost_with_us(&running_call, why, kept.is_repeatable)
-                    .unwrap_or_else(|| end_of_all(why, advice_at_end(&held, &running_call, kept)))
-            }
-            end = running_call.follow(&mut held, &self.shared.inputs, kept) => end,
-            never = keeping.keep_each(self, id, &kept.who) => match never {},
-            never = shown_questions::show(&self.shared.engine, &self.shared.inputs, id) => match never {},
-        };
-        if keeping.is_left() && held.is_kept() {
-            // The configuration has the server no more, and the server goes on for its jobs.
-            return self.leave_to_keeper(held, running_call, keeping).await;
-        }
-        self.shared.inputs.forget(id);
-        // The request is dropped before the disk is waited for, so that the server hears at once that nobody waits for it.
-        drop(running_call);
-        let outcome = match &end {
-            CallEnd::Answered { is_error: false, .. } => "answered",
-            CallEnd::Answered { is_error: true, .. } => "answered with an error",
-            CallEnd::Failed { .. } => "failed",
-            CallEnd::Lost { .. } => "lost",
-            CallEnd::Cancelled => "cancelled",
-        };
-        let is_joined = matches!(end, CallEnd::Answered { is_error: false, .. });
-        match held.settle_in_the_end(end).await {
-            Ok(status) => tracing::info!(job = id.as_str(), "{outcome} after {:?}", status.elapsed()),
-            Err(error) => {
-                tracing::warn!(job = id.as_str(), "{outcome}, but unhang cannot store this end: {error}");
-            }
-        }
-        self.shared.joinable.own.ended(id, is_joined);
-    }
-
-    /// Leaves a call to the process that its keeper starts.
-    async fn leave_to_keeper(&self, held: HeldCall, running_call: RunningCall, keeping: CallKeeping) {
-        let id = held.id();
-        // An answer that comes before this process has let go of the server is the call holder's too, which has the job by then.
-        self.outlast(id, running_call, || keeping.leave());
-        match held.leave_to_keeper().await {
-            Ok(()) => tracing::info!(job = id.as_str(), "left to the call holder of its server"),
-            Err(error) => {
-                tracing::warn!(job = id.as_str(), "unhang cannot record that it leaves the job: {error}");
-            }
-        }
     }
 
     /// Keeps the request of a call that another process goes on with, and its open questions, until this process has let go of the server.
@@ -535,15 +471,6 @@ async fn store_end(held: HeldCall, end: CallEnd) {
     }
 }
 
-/// Returns the end of a call that ends with unhang or with its client.
-fn end_of_all(why: CallsEnd, advice: &str) -> CallEnd {
-    let (reason, what) = match why {
-        CallsEnd::ClientGone => (EndReason::ClientGone, "its client went away, and the server with it"),
-        CallsEnd::UnhangEnds => (EndReason::UnhangEnded, "unhang was ended before the server had answered"),
-    };
-    CallEnd::Failed { reason, detail: format!("{what}; {advice}"), error: None }
-}
-
 /// Returns the result of a job for the same call, unchanged; `None` if the job has no result, so that the call may be made once more. Whoever
 /// cancels a job wants nothing of the kind.
 pub async fn joined(jobs: &dyn JobService, status: &JobStatus) -> Option<String> {
@@ -575,14 +502,6 @@ pub const NOT_KEPT_HINT: &str =
 /// Returns the advice whether to call the tool again.
 pub(crate) fn advice(is_repeatable: bool) -> &'static str {
     repeat_advice(is_repeatable, false)
-}
-
-/// Returns the advice whether to call the tool again, if this process ends before the answer.
-fn advice_at_end(held: &HeldCall, running_call: &RunningCall, kept: &FollowedJob) -> &'static str {
-    if running_call.source.sent().is_some_and(|sent| sent.borrow().is_none()) {
-        return "the server had not got the call, so it is safe to call the tool again";
-    }
-    repeat_advice(kept.is_repeatable, held.is_unsent())
 }
 
 /// Returns whether a job has ended with a result that the same call can have as its answer.

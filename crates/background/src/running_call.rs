@@ -92,10 +92,10 @@ impl RunningCall {
                     SideMessage::Asked(question) => match &kept.session {
                         Some(session) if is_about_task(&question) => {
                             let (id, session) = (held.id(), session.clone());
-                            asked_at_once.spawn(ask_at_once(id, session, question, who.clone()));
+                            asked_at_once.spawn(ask_at_once(id, session, *question, who.clone()));
                         }
                         _ => {
-                            let mut over = ask(held.id(), to, question);
+                            let mut over = ask(held.id(), to, *question);
                             asked.spawn(async move { over.wait().await });
                         }
                     },
@@ -130,7 +130,8 @@ impl RunningCall {
                     rounds += usize::from(!next_round.is_of_unhang());
                     // The answer was taken. If unhang ends while the call waits for input, it must not poll that future again.
                     self.way = answer_never_comes(Failure::ended());
-                    match self.input(held, next_round, to).await {
+                    // In a box, what few calls need makes the future of all others no larger.
+                    match Box::pin(self.input(held, next_round, to)).await {
                         Ok(params) => {
                             self.way = self.source.ask(Arc::clone(&params));
                             self.params = params;
@@ -303,7 +304,7 @@ async fn ask_at_once(
         }
     };
     let (asked, awaited) = OpenServerQuestion::about_one(question.method.clone(), params);
-    if session.try_send(SideMessage::Asked(asked)).is_err() {
+    if session.try_send(asked.into()).is_err() {
         return Some(question);
     }
     tokio::select! {

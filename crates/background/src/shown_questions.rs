@@ -29,7 +29,8 @@ pub(super) async fn show(engine: &Engine, inputs: &Inputs, id: JobId) -> Infalli
         let open: Vec<CallQuestion> = inputs.open(id).into_iter().map(shown).collect();
         let has_some = !open.is_empty();
         if has_some || is_shown {
-            match engine.show_questions(id, open).await {
+            // In a box, what few calls need makes the future of all others no larger.
+            match Box::pin(engine.show_questions(id, open)).await {
                 Ok(replies) => {
                     (is_shown, has_failed) = (has_some, false);
                     for (key, reply) in replies {

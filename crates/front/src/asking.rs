@@ -157,10 +157,10 @@ impl PromotableCall {
 pub(super) async fn ask(
     key: CallKey,
     servers: Servers,
-    asked: ServerRequest,
+    asked: Box<ServerRequest>,
     progress_sinks: ProgressSinks,
     mut cancellation: Cancellation,
-    mut promote: Option<MayPromote>,
+    mut promote: Option<Box<MayPromote>>,
 ) -> CallTaskEnd {
     let about = promote.as_ref().and_then(|_| PromotableCall::of(&servers, &asked));
     if let (Some(about), Some(promote)) = (&about, &mut promote)
@@ -168,7 +168,8 @@ pub(super) async fn ask(
     {
         let joined = tokio::select! {
             () = cancellation.cancelled() => return CallTaskEnd::Nothing,
-            joined = join(promote, id, about.limit) => joined,
+            // In a box, what few calls need makes the future of all others no larger.
+            joined = Box::pin(join(promote, id, about.limit)) => joined,
         };
         match joined {
             Some(ended) => return ended,
@@ -178,9 +179,9 @@ pub(super) async fn ask(
     }
     let params = Arc::clone(&asked.params);
     let calls = promote.as_ref().map(|promote| promote.calls.clone());
-    let mut source = Box::new(UpstreamRequest::new(servers, asked, calls));
+    let mut source = Box::new(UpstreamRequest::new(servers, *asked, calls));
     if let (Some(about), Some(promote)) = (&about, promote.take_if(|promote| promote.wants_a_task)) {
-        return task_first(promote, about, (source, params), cancellation).await;
+        return Box::pin(task_first(promote, about, (source, params), cancellation)).await;
     }
     let running_call = RunningCall { way: source.ask(Arc::clone(&params)), params, source };
     answered(key, running_call, progress_sinks, cancellation, promote.zip(about)).await
@@ -192,7 +193,7 @@ pub(super) async fn answered(
     mut running_call: RunningCall,
     progress_sinks: ProgressSinks,
     mut cancellation: Cancellation,
-    promote: Option<(MayPromote, PromotableCall)>,
+    promote: Option<(Box<MayPromote>, PromotableCall)>,
 ) -> CallTaskEnd {
     let (mut promote, about) = promote.unzip();
     let mut adopting: Option<AdoptionFuture> = None;
@@ -216,7 +217,7 @@ pub(super) async fn answered(
                 {
                     // The job of this process, if the leader's answer to the order came too late.
                     adopting.into_iter().for_each(|adopting| promote.calls.forget(adopting));
-                    return job_is_of_leader(promote, about, job, running_call.source.news()).await;
+                    return Box::pin(job_is_of_leader(promote, about, job, running_call.source.news())).await;
                 }
                 forget(promote, adopting);
                 return CallTaskEnd::Server(Box::new(answered));
@@ -231,7 +232,7 @@ pub(super) async fn answered(
             (made, order) = made_by_leader(&mut of_leader) => {
                 let (Some(promote), Some(about)) = (&promote, &about) else { continue };
                 match made {
-                    Ok(job) => return job_is_of_leader(promote, about, job, running_call.source.news()).await,
+                    Ok(job) => return Box::pin(job_is_of_leader(promote, about, job, running_call.source.news())).await,
                     Err(why) => {
                         ends_with_window(&why);
                         adopting = Some(adopt(promote, about, order, (running_call.source.news().cloned(), None)));
@@ -254,7 +255,7 @@ pub(super) async fn answered(
 
 /// Makes a job of a call before the server gets it: in the leading window, or here.
 async fn task_first(
-    promote: MayPromote,
+    promote: Box<MayPromote>,
     about: &PromotableCall,
     (mut source, params): (Box<UpstreamRequest>, Arc<str>),
     mut cancellation: Cancellation,
@@ -481,14 +482,14 @@ async fn job_is_of_leader(
 }
 
 /// Gives up the job that was being made of a call.
-fn forget(promote: Option<MayPromote>, adopting: Option<AdoptionFuture>) {
+fn forget(promote: Option<Box<MayPromote>>, adopting: Option<AdoptionFuture>) {
     if let (Some(promote), Some(adopting)) = (promote, adopting) {
         promote.calls.forget(adopting);
     }
 }
 
 /// Waits until a job is ordered for the call; forever, if no job may be made of it. Returns once. Cancel-safe.
-async fn ordered(promote: &mut Option<MayPromote>) -> Option<PromotionOrder> {
+async fn ordered(promote: &mut Option<Box<MayPromote>>) -> Option<PromotionOrder> {
     match promote {
         Some(promote) if !promote.orders.is_terminated() => (&mut promote.orders).await.ok(),
         _ => pending().await,

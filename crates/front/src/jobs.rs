@@ -199,7 +199,7 @@ impl SessionJobs {
                 let params = RawValue::from_string(tasks::related(params, id.as_str())).ok();
                 let (question, awaited) = OpenServerQuestion::about_one(method, params);
                 // If too many questions are on their way, this one is asked with the next request.
-                let is_asked = beside.try_send((key, SideMessage::Asked(question))).is_ok();
+                let is_asked = beside.try_send((key, question.into())).is_ok();
                 let given = name.clone();
                 let task = is_asked.then(|| replies.spawn(async move { (given, awaited.reply().await) }));
                 asked.insert(name, task);

@@ -312,6 +312,8 @@ impl SessionRuntime {
         let cancellation = self.calls.cancellation(key);
         let Some(servers) = self.servers.clone() else { return };
         let progress_sinks = ProgressSinks { progress: self.tell.clone(), aside: self.aside.clone() };
+        // An async function has room for an argument twice, and every call has such a task. So the large ones are in boxes.
+        let (asked, promote) = (Box::new(asked), promote.map(Box::new));
         self.calls.spawn(key, ask(key, servers, asked, progress_sinks, cancellation, promote));
     }
 
@@ -488,7 +490,7 @@ impl SessionRuntime {
             (SideMessage::ElicitationOver(params), call) => {
                 self.mcp_session.elicitation_over(now, call, &params, effects);
             }
-            (SideMessage::Asked(question), call) => self.asked(call, question, effects),
+            (SideMessage::Asked(question), call) => self.asked(call, *question, effects),
         }
     }
 

@@ -5,7 +5,7 @@
 //! - A request that a server has not had is not lost with that server: it waits for the next start, for as long as it may.
 //! - While a request waits for a server to start, it holds no permit but that of the server itself.
 
-use std::{borrow::Cow, sync::Arc};
+use std::{borrow::Cow, pin::pin, sync::Arc};
 
 use serde_json::value::RawValue;
 use tokio::{sync::mpsc, time::Instant};
@@ -34,11 +34,12 @@ use unhang_upstream::{
     kept_request::SentSender,
 };
 
-/// Sends a request to a server once the server is ready and the request is admitted, and waits for the answer.
+/// Sends a request to a server once the server is ready and the request is admitted, and waits for the answer. It leaves out what the
+/// request was asked for.
 pub(super) async fn dispatch(
     backend: &Arc<Backend>,
     core: &Arc<GatewayCore>,
-    request: ServerRequest,
+    request: &ServerRequest,
     (progress, sent): (Option<ProgressSender>, Option<SentSender>),
     asides: Option<mpsc::Sender<SideMessage>>,
     news: Option<TaskNews>,
@@ -56,7 +57,7 @@ pub(super) async fn dispatch(
     let mut dispatch = Dispatch {
         backend: Arc::clone(backend),
         core,
-        request: &request,
+        request,
         acquire,
         asides,
         news,
@@ -69,10 +70,10 @@ pub(super) async fn dispatch(
     let mut outcome = dispatch.run(progress).await;
     let Dispatch { backend, mut era, server_info, .. } = dispatch;
     if let Err(Error::Server(error)) = &mut outcome {
-        let (client, is_told) = ((request.client, era_of_client(&request)), backend.is_gateway());
+        let (client, is_told) = ((request.client, era_of_client(request)), backend.is_gateway());
         era = window_errors::told(error, client, (era, is_told));
     }
-    ServerAnswer { era, server_info, outcome, asked_for: request.asked_for }
+    ServerAnswer { era, server_info, outcome, asked_for: None }
 }
 
 /// Returns the era of the client. A window writes the requests of its client in the era of the window that leads, and tells by the session
@@ -142,7 +143,7 @@ impl<'a> Dispatch<'a> {
                 }
                 backend.eras.note_asked();
             }
-            let mut instance = self.instance(&backend).await?;
+            let mut instance = self.instance(&backend).await?.map(Box::new);
             let backend = Arc::clone(&self.backend);
             let _use_of_instance = backend.used();
             let (ready, _turns) = self.admitted().await?;
@@ -189,7 +190,7 @@ impl<'a> Dispatch<'a> {
     }
 
     /// Waits until the server is ready and the request is admitted. Returns the permits that the request holds while it is with the server.
-    async fn admitted(&mut self) -> Result<(ReadyServer<'a>, ReadyPermits), Error> {
+    async fn admitted(&mut self) -> Result<(Box<ReadyServer<'a>>, ReadyPermits), Error> {
         loop {
             let (client, session) = self.ready().await?;
             let legacy = self.translated()?;
@@ -203,7 +204,8 @@ impl<'a> Dispatch<'a> {
             let turns = turns?;
             self.backend.admission.in_time(&self.acquire)?;
             if client.is_usable() {
-                return Ok((ReadyServer { client, session, legacy, asides, signed, asked }, turns));
+                let ready = ReadyServer { client, session, legacy, asides, signed, asked };
+                return Ok((Box::new(ready), turns));
             }
             // The client has ended while this request waited, and never had it: the next client gets it instead.
         }
@@ -266,14 +268,14 @@ impl<'a> Dispatch<'a> {
     /// task.
     async fn send(
         &mut self,
-        ready: ReadyServer<'a>,
+        ready: Box<ReadyServer<'a>>,
         progress: Option<ProgressSender>,
     ) -> Result<Box<RawValue>, Error> {
         let (backend, request) = (&self.backend, self.request);
-        let ReadyServer { client, session, legacy, asides, signed, asked } = ready;
+        let ReadyServer { client, session, legacy, asides, signed, asked } = &*ready;
         let params = legacy.as_deref().unwrap_or(&request.params);
         let poller = request.tool.as_deref().and_then(|tool| {
-            TaskPoller::of(backend, &session, tool, params, &signed, asides.as_ref(), request.may_wait)
+            TaskPoller::of(backend, session, tool, params, signed, asides.as_ref(), request.may_wait)
         });
         let mut poller = poller.map(|poller| poller.asked_in(request.session));
         let as_task = poller.as_mut().and_then(|poller| match request.wants_a_task {
@@ -291,17 +293,19 @@ impl<'a> Dispatch<'a> {
             timeout: Some(timeout),
             since: Some(self.since),
             progress,
-            asides,
+            asides: asides.clone(),
             session: request.session,
-            signed: poller.as_ref().map_or(signed, TaskPoller::signed),
+            signed: poller.as_ref().map_or_else(|| signed.clone(), TaskPoller::signed),
             headers,
             sent: self.sent.clone(),
             stream: self.watched_stream(),
         };
         let trial = backend.trial();
         self.comes_to(if backend.is_gateway() { CallStage::Elsewhere } else { CallStage::Asked });
-        let asking = client.ask(request.method, as_task.as_deref().unwrap_or(params), &options);
-        let mut outcome = backend.serial_work.over((backend, &client), self.news.as_ref(), asking).await;
+        let mut outcome = {
+            let asking = pin!(client.ask(request.method, as_task.as_deref().unwrap_or(params), &options));
+            backend.serial_work.over((backend, client), self.news.as_ref(), asking).await
+        };
         if let Some(poller) = poller.as_mut().filter(|_| self.may_declare_tasks())
             && poller.lacks_declaration(&outcome)
         {
@@ -309,7 +313,7 @@ impl<'a> Dispatch<'a> {
             options.signed = poller.signed();
             outcome = client.ask(request.method, declaring.as_deref().unwrap_or(params), &options).await;
         }
-        let outcome = outcome.map_err(|error| explained(error, self.spent, asked));
+        let outcome = outcome.map_err(|error| explained(error, self.spent, *asked));
         trial.ended(&outcome);
         match poller {
             Some(poller) => poller.told_to(self.news.take()).follow(outcome, self.acquire.deadline).await,

@@ -291,7 +291,7 @@ async fn asked_outside_calls(
 ) -> ListenerAnswer {
     let (question, awaited) = OpenServerQuestion::about_one(method.clone(), params);
     // A session that has ended drops the question.
-    let _left = inbox.send(SideMessage::Asked(question)).await;
+    let _left = inbox.send(question.into()).await;
     let ended = || declined(&method, "the session of the client has ended");
     let replied = awaited.reply().await.ok_or_else(ended)?;
     serde_json::from_str(&replied?)

@@ -9,7 +9,7 @@
 use std::{
     collections::BTreeSet,
     future,
-    pin::pin,
+    pin::{Pin, pin},
     sync::atomic::{AtomicU64, Ordering},
     time::Duration,
 };
@@ -43,13 +43,12 @@ impl SerialWorkWatch {
         &self,
         (backend, client): (&Backend, &Client),
         news: Option<&TaskNews>,
-        asking: impl Future<Output = T>,
+        mut asking: Pin<&mut impl Future<Output = T>>,
     ) -> T {
         if !backend.could_have_instances() || backend.record.is_told_of_serial_work() {
             return asking.await;
         }
         let number = self.next.fetch_add(1, Ordering::Relaxed);
-        let mut asking = pin!(asking);
         let mut becomes_job = pin!(async {
             match news {
                 Some(news) => news.until_job().await,

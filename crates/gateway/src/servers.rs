@@ -203,11 +203,12 @@ impl Servers {
                     tool: asked.tool.as_deref(),
                     ..SpanSubject::default()
                 };
-                trace.server(backend.name(), &subject)
+                Box::new(trace.server(backend.name(), &subject))
             });
             let tool = asked.tool.clone().filter(|_| backend.is_gateway());
             let method = asked.method;
-            let mut answered = dispatch(&backend, &core, asked, (progress, sent), asides, news).await;
+            let mut answered = dispatch(&backend, &core, &asked, (progress, sent), asides, news).await;
+            answered.asked_for = asked.asked_for;
             answered.outcome = backend.told_of_owner(tool.as_deref(), answered.outcome);
             give_public_uris((&core, session_servers.as_deref()), &backend, method, &mut answered);
             core.busy_poll.message_arrived();

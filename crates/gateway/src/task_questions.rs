@@ -80,7 +80,7 @@ mod tests {
     /// The next question that was put.
     async fn next(asked: &mut mpsc::Receiver<SideMessage>) -> question::OpenServerQuestion {
         match asked.recv().await {
-            Some(SideMessage::Asked(question)) => question,
+            Some(SideMessage::Asked(question)) => *question,
             other => panic!("{other:?}"),
         }
     }

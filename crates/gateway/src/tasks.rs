@@ -377,7 +377,7 @@ impl TaskPoller {
                     let aside = match aside {
                         SideMessage::Asked(question) => {
                             let params = question.params.map(unrelated);
-                            SideMessage::Asked(OpenServerQuestion { params, ..question })
+                            OpenServerQuestion { params, ..*question }.into()
                         }
                         other => other,
                     };

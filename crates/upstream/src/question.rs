@@ -110,17 +110,23 @@ impl From<(i32, String)> for ReplyError {
     }
 }
 
-/// A message of a server beside its answer.
+/// A message of a server beside its answer. Every call has a channel with room for dozens of them, so a message is small.
 #[derive(Debug)]
 pub enum SideMessage {
     /// The server asks something.
-    Asked(OpenServerQuestion),
+    Asked(Box<OpenServerQuestion>),
     /// The server logs something: the params of `notifications/message`, as received.
     Logged(Box<RawValue>),
     /// A person has done what a URL was opened for: the params of [`ELICITATION_COMPLETE`], as received.
     ElicitationOver(Box<RawValue>),
     /// The server continues the call as a task.
     TaskBegun,
+}
+
+impl From<OpenServerQuestion> for SideMessage {
+    fn from(question: OpenServerQuestion) -> Self {
+        SideMessage::Asked(Box::new(question))
+    }
 }
 
 /// The channel for these messages.
@@ -229,7 +235,7 @@ pub(crate) async fn put(
     is_of_several: bool,
 ) -> Option<Replied> {
     let (question, awaited) = OpenServerQuestion::new(key, asked, is_of_several);
-    asides.send(SideMessage::Asked(question)).await.ok()?;
+    asides.send(question.into()).await.ok()?;
     awaited.reply().await
 }
 

@@ -380,8 +380,8 @@ impl Engine {
     pub async fn adopt(&self, adoption: Adoption) -> Result<(HeldCall, JobStatus), JobError> {
         let id = adoption.id;
         let (answer, outcome) = oneshot::channel();
+        let request = writer::WriterRequest::Adopt(Box::new((adoption, answer)));
         let adopt = async {
-            let request = writer::WriterRequest::Adopt(Box::new((adoption, answer)));
             self.requests.send(request).await.map_err(|_| JobError::Closed)?;
             outcome.await.map_err(|_| JobError::Closed)?
         };

@@ -19,7 +19,7 @@ const LOOK_LIMIT: Duration = Duration::from_secs(15);
 const MOST_LOOKS: usize = 32;
 
 /// The most threads that change something on the disk at the same time.
-const MOST_CHANGES: usize = 64;
+const MOST_CHANGES: usize = 16;
 
 /// The most threads that cancel a job at the same time. Each waits for the end of its job, which another thread writes.
 const MOST_CANCELLATIONS: usize = 32;
@@ -46,29 +46,29 @@ impl DiskThreads {
     }
 
     /// Runs a read of the disk on a thread of its own kind, with the limit for reads.
-    pub(super) async fn look<T: Send + 'static>(
+    pub(super) fn look<T: Send + 'static>(
         &self,
         look: impl FnOnce() -> Result<T, JobError> + Send + 'static,
-    ) -> Result<T, JobError> {
-        self.within(LOOK_LIMIT, &self.looks, look).await
+    ) -> impl Future<Output = Result<T, JobError>> + Send {
+        self.within(LOOK_LIMIT, &self.looks, look)
     }
 
     /// Runs a change of the disk on a thread of its own kind. A change that is late may still be done.
-    pub(super) async fn change<T: Send + 'static>(
+    pub(super) fn change<T: Send + 'static>(
         &self,
         limit: Duration,
         work: impl FnOnce() -> Result<T, JobError> + Send + 'static,
-    ) -> Result<T, JobError> {
-        self.within(limit, &self.changes, work).await
+    ) -> impl Future<Output = Result<T, JobError>> + Send {
+        self.within(limit, &self.changes, work)
     }
 
     /// Cancels a job on a thread of its own kind. The job may still end after the limit.
-    pub(super) async fn cancel<T: Send + 'static>(
+    pub(super) fn cancel<T: Send + 'static>(
         &self,
         limit: Duration,
         work: impl FnOnce() -> Result<T, JobError> + Send + 'static,
-    ) -> Result<T, JobError> {
-        self.within(limit, &self.cancellations, work).await
+    ) -> impl Future<Output = Result<T, JobError>> + Send {
+        self.within(limit, &self.cancellations, work)
     }
 
     /// Runs `work` on a blocking thread that has one of these permits.
@@ -79,7 +79,9 @@ impl DiskThreads {
         work: impl FnOnce() -> Result<T, JobError> + Send + 'static,
     ) -> Result<T, JobError> {
         let permits = Arc::clone(permits);
-        let done = async {
+        // In a box: hundreds of calls may wait for the disk at the same time, and futures around this one would have room for it more than
+        // once.
+        let done = Box::pin(async move {
             // The semaphore is never closed.
             let permit = permits.acquire_owned().await.map_err(|_| JobError::Closed)?;
             let done = tokio::task::spawn_blocking(move || {
@@ -88,7 +90,7 @@ impl DiskThreads {
             });
             // A panic in `work` is a bug. After the runtime's end nobody waits for the answer.
             done.await.map_err(|_| JobError::Closed)?
-        };
+        });
         let late = |_| JobError::Late { folder: self.folder.clone(), waited: limit };
         timeout(limit, done).await.map_err(late)?
     }

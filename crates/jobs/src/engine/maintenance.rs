@@ -283,35 +283,28 @@ impl MaintenanceRounds {
     /// Looks after every active job.
     fn look(&mut self) -> Result<(), JobError> {
         let active = self.inner.memory.active();
-        self.lengths.retain(|id, _| active.iter().any(|job| job.record.job_id == *id));
-        for job in active {
-            let looked = self.look_at(&job);
-            self.inner.tell_trouble(job.record.job_id, looked)?;
+        self.lengths.retain(|id, _| active.contains(id));
+        for id in active {
+            let looked = self.look_at(id);
+            self.inner.tell_trouble(id, looked)?;
         }
         Ok(())
     }
 
-    fn look_at(&mut self, job: &JobRow) -> Result<(), JobError> {
-        if job.record.call.is_some() {
-            return self.look_at_call(job);
-        }
-        // The judge handles anything that is not a lock.
-        if self.inner.data.job(job.record.job_id).is_locked() {
-            self.observe(job);
+    /// Looks after a job: tells the holder of a call in this process of a wish in the folder, and settles a job that no process has.
+    fn look_at(&mut self, id: JobId) -> Result<(), JobError> {
+        if self.inner.calls.holds(id) {
+            self.inner.pass_wish_on(id);
             return Ok(());
         }
-        self.judge(job)
-    }
-
-    /// Looks after a call: tells the holder in this process of a wish in the folder, and settles a call that nobody holds.
-    fn look_at_call(&mut self, job: &JobRow) -> Result<(), JobError> {
-        let id = job.record.job_id;
-        if !self.inner.calls.holds(id) {
-            self.observe(job);
-            return self.judge(job);
+        let Some(job) = self.inner.memory.active_row(id) else { return Ok(()) };
+        let is_call = job.record.call.is_some();
+        // The judge handles anything that is not a lock.
+        let is_locked = !is_call && self.inner.data.job(id).is_locked();
+        if is_call || is_locked {
+            self.observe(&job);
         }
-        self.inner.pass_wish_on(id);
-        Ok(())
+        if is_locked { Ok(()) } else { self.judge(&job) }
     }
 
     fn observe(&mut self, job: &JobRow) {

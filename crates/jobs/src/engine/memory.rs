@@ -106,19 +106,36 @@ impl Memory {
         })
     }
 
-    /// Returns the jobs that have a slot: the active commands.
-    pub(super) fn with_slot(&self) -> Vec<JobRow> {
-        let active = self.active().into_iter();
-        active.filter(|job| job.record.call.is_none()).collect()
+    /// Returns the jobs that have a slot, in the order of their acceptance: the active commands.
+    pub(super) fn with_slot(&self) -> Vec<JobId> {
+        self.active_where(|job| job.record.call.is_none())
     }
 
-    /// Returns the active jobs, calls among them.
-    pub(super) fn active(&self) -> Vec<JobRow> {
+    /// Returns the active jobs in the order of their acceptance, calls among them.
+    pub(super) fn active(&self) -> Vec<JobId> {
+        self.active_where(|_| true)
+    }
+
+    /// Returns only ids: hundreds of records would be a megabyte.
+    fn active_where(&self, fits: impl Fn(&JobRow) -> bool) -> Vec<JobId> {
         let jobs = self.read();
-        let mut active: Vec<JobRow> =
-            jobs.known.values().filter(|known| known.job.is_active).map(|known| known.job.clone()).collect();
-        active.sort_unstable_by_key(|job| job.sequence);
-        active
+        let active = jobs.known.values().map(|known| &known.job).filter(|job| job.is_active && fits(job));
+        let mut active: Vec<(i64, JobId)> = active.map(|job| (job.sequence, job.record.job_id)).collect();
+        active.sort_unstable();
+        active.into_iter().map(|(_, id)| id).collect()
+    }
+
+    /// Returns the job as it is stored, if it is active.
+    pub(super) fn active_row(&self, id: JobId) -> Option<JobRow> {
+        let jobs = self.read();
+        jobs.known.get(&id).filter(|known| known.job.is_active).map(|known| known.job.clone())
+    }
+
+    /// Returns how many active jobs are running.
+    pub(super) fn running_count(&self) -> usize {
+        let jobs = self.read();
+        let active = jobs.known.values().filter(|known| known.job.is_active);
+        active.filter(|known| known.job.record.status == JobState::Running).count()
     }
 
     /// Returns the jobs that fit. They are calls, so none of them has a place in the queue.
@@ -385,8 +402,10 @@ mod tests {
         ];
         memory.update(jobs.clone());
         assert!(memory.has_queued());
-        assert_eq!(ids(&memory.with_slot()), [commands[0].job_id, commands[1].job_id]);
-        assert_eq!(ids(&memory.active()), [slow.job_id, commands[0].job_id, commands[1].job_id]);
+        assert_eq!(memory.with_slot(), [commands[0].job_id, commands[1].job_id]);
+        assert_eq!(memory.active(), [slow.job_id, commands[0].job_id, commands[1].job_id]);
+        assert_eq!(memory.active_row(slow.job_id), Some(jobs[1].clone()));
+        assert_eq!(memory.active_row(commands[2].job_id), None, "it is queued");
         let calls = |owner: &str| {
             memory.calls(|job| {
                 job.is_active && job.record.call.is_some() && job.record.owner.as_deref() == Some(owner)

@@ -479,22 +479,22 @@ impl Engine {
     }
 
     /// Runs a read of the disk on a thread where it delays nobody else.
-    async fn run_read<T: Send + 'static>(
+    fn run_read<T: Send + 'static>(
         &self,
         look: impl FnOnce(&EngineState) -> Result<T, JobError> + Send + 'static,
-    ) -> Result<T, JobError> {
+    ) -> impl Future<Output = Result<T, JobError>> + Send {
         let inner = self.inner.clone();
-        self.inner.disk.look(move || look(&inner)).await
+        self.inner.disk.look(move || look(&inner))
     }
 
     /// Runs a change of the disk on a thread where it delays nobody else. A change that is late may still be done.
-    async fn run_write<T: Send + 'static>(
+    fn run_write<T: Send + 'static>(
         &self,
         limit: Duration,
         work: impl FnOnce(&EngineState) -> Result<T, JobError> + Send + 'static,
-    ) -> Result<T, JobError> {
+    ) -> impl Future<Output = Result<T, JobError>> + Send {
         let inner = self.inner.clone();
-        self.inner.disk.change(limit, move || work(&inner)).await
+        self.inner.disk.change(limit, move || work(&inner))
     }
 }
 

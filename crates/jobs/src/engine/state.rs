@@ -82,7 +82,7 @@ impl EngineState {
 
     /// Returns the jobs that have a slot.
     pub(super) fn running(&self) -> Vec<JobId> {
-        self.memory.with_slot().iter().map(|job| job.record.job_id).collect()
+        self.memory.with_slot()
     }
 
     pub(super) fn start_shims(&self, admitted: &[JobId]) {

@@ -77,8 +77,7 @@ pub(super) fn counts(inner: &EngineState) -> Result<Vec<(JobState, u64)>, JobErr
     let rows = inner.store().read(count::by_state)?;
     let row = |name: &str| rows.iter().find(|(state, _)| state == name).map_or(0, |(_, count)| *count);
     // The table has one state for all jobs with a slot; the memory tells starting from running ones.
-    let runs = |job: &&store::JobRow| job.record.status == JobState::Running;
-    let running = u64::try_from(inner.memory.active().iter().filter(runs).count()).unwrap_or(u64::MAX);
+    let running = u64::try_from(inner.memory.running_count()).unwrap_or(u64::MAX);
     let active = row("active");
     let count = |state: JobState| match state {
         JobState::Running => running.min(active),

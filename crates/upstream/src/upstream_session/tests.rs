@@ -266,7 +266,7 @@ fn received_by(received: &mut mpsc::Receiver<SideMessage>) -> (usize, Vec<questi
     while let Ok(aside) = received.try_recv() {
         match aside {
             SideMessage::Logged(_) => logged += 1,
-            SideMessage::Asked(question) => questions.push(question),
+            SideMessage::Asked(question) => questions.push(*question),
             SideMessage::TaskBegun | SideMessage::ElicitationOver(_) => unreachable!("neither happens here"),
         }
     }
