@@ -100,6 +100,11 @@ impl AddedCapabilities {
         self.repeatable.contains(tool)
     }
 
+    /// Returns whether the server says so of any tool.
+    pub(super) fn has_repeatable(&self) -> bool {
+        !self.repeatable.is_empty()
+    }
+
     /// Returns whether the server has tasks of its own, or `None` if it has not said so yet.
     pub(super) fn has_tasks(&self) -> Option<bool> {
         self.has_tasks

@@ -272,16 +272,19 @@ impl WrapSession {
         if let Some(rules) = self.promotion_rules() {
             call.copes_with_tasks = rules.is_list_for_tasks(request.method, request.params);
             call.promotion = rules.plan(request.method, request.params, (self.now, limit));
-            joins = call.promotion.as_deref().and_then(|promotion| rules.same_call(promotion, effects));
+            let may_join = request.params.filter(|_| call.promotion.is_some());
+            joins = may_join.and_then(|params| rules.same_call(params, effects));
         }
         let is_of_a_task = call.waits_for_its_task();
+        let token = call.token.clone().filter(|_| self.has_heartbeats(request.method));
         self.progress_tokens.revive(call.token.as_ref());
         let WrapSession { calls, own_requests, questions, local_jobs, .. } = self;
         let is_free_elsewhere = |id: &Id| questions.is_free(id) && !local_jobs.has(id);
         let wire_id = calls.register(call, own_requests, is_free_elsewhere);
-        if let Some(params) = request.params.filter(|_| self.has_heartbeats(request.method)) {
+        if let (Some(token), Some(params)) = (token, request.params) {
             let has_messages = self.client.has_progress_messages();
-            self.progress_tokens.begin_heartbeat((&wire_id, params), &mut self.calls, self.now, has_messages);
+            let called = (&wire_id, token, params);
+            self.progress_tokens.begin_heartbeat(called, &mut self.calls, self.now, has_messages);
         }
         if is_trial {
             self.breaker.begin_trial(wire_id.clone());

@@ -414,10 +414,23 @@ impl JobBridge {
         self.relays.tell(&self.server, call, news);
     }
 
+    /// Returns whether no event can come before this is told something. A session waits for events after every message, and most sessions
+    /// have no jobs.
+    fn has_nothing_to_await(&self) -> bool {
+        let has_local_jobs = matches!(self.local_jobs, LazyJobServer::Open(_));
+        // Requests of jobs and withdrawals come only from calls that become jobs or are jobs.
+        let has_jobs = !(self.tasks.is_empty() && self.followed.is_empty() && self.relays.is_empty());
+        !has_jobs && !has_local_jobs
+    }
+
     /// Waits for the next event. Cancel-safe.
     pub(super) async fn event(&mut self) -> BridgeEvent {
         loop {
+            if self.has_nothing_to_await() {
+                return pending().await;
+            }
             tokio::select! {
+                biased;
                 Some(done) = self.tasks.join_next() => match done {
                     Ok(BridgeResult::Adopted(adopted)) => return BridgeEvent::Adopted(adopted),
                     Ok(BridgeResult::Refused(call, order, relay, why)) => {

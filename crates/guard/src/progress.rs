@@ -17,7 +17,7 @@ use std::{
 
 use unhang_bridge::Splice;
 use unhang_core::{config::LATE_IDS, heartbeat::Heartbeat};
-use unhang_wire::{Id, Json, progress_token, text_member};
+use unhang_wire::{Id, Json, text_member};
 
 use super::calls::{CallTable, GuardedCall};
 
@@ -88,15 +88,14 @@ impl ProgressTokens {
         }
     }
 
-    /// Begins the heartbeat of a call that has come in flight, if its client wants progress.
+    /// Begins the heartbeat of a call that has come in flight, whose client wants progress under this token.
     pub(super) fn begin_heartbeat(
         &mut self,
-        (wire_id, params): (&Id, Json<'_>),
+        (wire_id, token, params): (&Id, Id, Json<'_>),
         calls: &mut CallTable,
         now: Duration,
         has_messages: bool,
     ) {
-        let Some(token) = progress_token(params) else { return };
         // Progress of a task goes on after the answer, and is not our affair then.
         let is_task = params.member("task").is_some();
         if is_task || self.call_of(&token, calls).is_some() {

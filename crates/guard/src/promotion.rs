@@ -337,16 +337,14 @@ impl PromotionRules<'_> {
     }
 
     /// Returns the job that the same call has become before, if this one may join it.
-    pub(super) fn same_call(
-        &self,
-        promotion: &PlannedPromotion,
-        effects: &impl WrapEffects,
-    ) -> Option<JobId> {
-        let params = Json::new(&promotion.params)?;
+    pub(super) fn same_call(&self, params: Json<'_>, effects: &impl WrapEffects) -> Option<JobId> {
+        // Most calls end here, without a look into the params.
+        if !self.limits.join_same_call || !self.added_capabilities.has_repeatable() {
+            return None;
+        }
         let is_safe =
-            || text_member(params, "name").is_some_and(|tool| self.added_capabilities.is_repeatable(&tool));
-        let joins = self.limits.join_same_call && is_safe();
-        joins.then(|| effects.same_call(self.client.name(), &promotion.params)).flatten()
+            text_member(params, "name").is_some_and(|tool| self.added_capabilities.is_repeatable(&tool));
+        is_safe.then(|| effects.same_call(self.client.name(), params.get().as_bytes())).flatten()
     }
 
     /// Returns why a call cannot be the task that its client has asked for, if there is no room for it.

@@ -84,6 +84,11 @@ impl CallRelays {
         CallRelays { relays: HashMap::new(), sender, follow_ups }
     }
 
+    /// Returns whether no call waits with a relay.
+    pub(super) fn is_empty(&self) -> bool {
+        self.relays.is_empty()
+    }
+
     /// Returns the source through which the job of this call asks for more.
     pub(super) fn source(&self, call: Id) -> JobRequests {
         JobRequests { sender: self.sender.clone(), last: Arc::new(Mutex::new(call)) }
