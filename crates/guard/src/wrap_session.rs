@@ -482,7 +482,7 @@ impl WrapSession {
 
     /// Registers one more request to the server on behalf of a job, with the answers to its questions. Returns the id of the request, which
     /// the caller then sends.
-    pub fn ask_for_job(&mut self, now: Duration, params: &str) -> Id {
+    pub fn register_for_job(&mut self, now: Duration, params: &str) -> Id {
         self.now = now;
         let wire_id = self.own_id();
         let call = GuardedCall::of_job(&wire_id, params, now, self.limits.job_timeout);

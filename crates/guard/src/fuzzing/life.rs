@@ -486,7 +486,7 @@ impl SessionSimulation {
                     self.wrap_session.job_withdrawn(self.now, &call, &mut self.world);
                 }
                 TestBridgeEvent::AsksAgain => {
-                    let call = self.wrap_session.ask_for_job(self.now, "{}");
+                    let call = self.wrap_session.register_for_job(self.now, "{}");
                     self.wrap_session.send_or_hold(&call, &mut self.world);
                     self.world.bridge.promoted(call, true);
                 }

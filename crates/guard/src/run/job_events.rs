@@ -294,7 +294,7 @@ impl GuardLoop {
 
     /// Makes one more request to the server on behalf of a job.
     fn ask_again(&mut self, params: &str, again: RepeatedRequest) {
-        let call = self.wrap_session.ask_for_job(self.now(), params);
+        let call = self.wrap_session.register_for_job(self.now(), params);
         if !self.wrap_session.is_held_back(&call) {
             let ProcessEffects { process, to_server, .. } = &mut self.effects;
             self.keeping.asks_again(process.as_mut(), to_server, again.before(), call.clone());

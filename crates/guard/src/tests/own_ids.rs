@@ -35,7 +35,7 @@ fn cancel(id: u64) -> String {
 fn an_id_of_ours_is_never_one_that_a_call_a_question_or_a_request_about_jobs_has() {
     for by in ["calls", "questions", "jobs"] {
         let mut guarded = occupied(by);
-        let id = guarded.wrap_session.ask_for_job(guarded.now, "{}");
+        let id = guarded.wrap_session.register_for_job(guarded.now, "{}");
         guarded.wrap_session.send_or_hold(&id, &mut guarded.effects);
         assert!(!taken().contains(&json!(id.to_string().trim_matches('"'))), "of a job, {by}: {id}");
 

@@ -210,7 +210,7 @@ impl Drop for UnclaimedCall {
         self.inner.calls.held().remove(&self.id);
         if !self.is_settled.load(Ordering::Relaxed) {
             let was_answered = self.was_answered.load(Ordering::Relaxed);
-            self.inner.calls.let_go().push(LetGoCall { id: self.id, was_answered });
+            self.inner.calls.let_go().push(LetGoCall { id: self.id, was_answered, since: Instant::now() });
         }
         self.inner.calls.changed();
     }

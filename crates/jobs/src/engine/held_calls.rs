@@ -5,7 +5,7 @@ use std::{
     sync::{Mutex, MutexGuard, OnceLock, PoisonError},
 };
 
-use tokio::sync::watch;
+use tokio::{sync::watch, time::Instant};
 
 use super::{
     EngineState,
@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     error::JobError,
-    folder::{CANCEL, DataFolder, STDOUT},
+    folder::{CANCEL, DataFolder, STDOUT, presence::AWAY_LIMIT},
     id::JobId,
     judge_call::end_without_holder,
     settle::{settle, write_ending},
@@ -29,6 +29,8 @@ pub(super) struct LetGoCall {
     pub(super) id: JobId,
     /// Whether the owner had the answer. Then nobody else can have it.
     pub(super) was_answered: bool,
+    /// When the owner let go of it.
+    pub(super) since: Instant,
 }
 
 /// The calls that this engine's owners hold.
@@ -123,7 +125,10 @@ impl EngineState {
             // Somebody has removed the job, or another folder lies in the place of the data folder and may go again.
             let known = self.memory.status(id).filter(|_| self.check_presence(id).is_ok());
             let Some(known) = known else {
-                self.calls.let_go().push(call);
+                // After this time the job counts as removed, as that of a call whose end is known does.
+                if self.lost_sight_of(id).is_some() || call.since.elapsed() < AWAY_LIMIT {
+                    self.calls.let_go().push(call);
+                }
                 continue;
             };
             let ending = end_without_holder(known.record.call.as_ref());
@@ -137,5 +142,27 @@ impl EngineState {
             self.tell_trouble(id, settled.map(drop).map_err(JobError::from))?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::engine::tests::TestEngine;
+
+    #[test]
+    fn a_call_whose_job_was_removed_is_given_up_after_a_while() {
+        let mut test = TestEngine::new(|_| {});
+        let mut given_up = |since| {
+            let call = LetGoCall { id: JobId::random().unwrap(), was_answered: true, since };
+            test.inner.calls.let_go().push(call);
+            test.inner.settle_let_go(&mut test.store).unwrap();
+            std::mem::take(&mut *test.inner.calls.let_go()).is_empty()
+        };
+        let now = Instant::now();
+        assert!(!given_up(now), "another folder may lie in the place of the data folder for a moment");
+        assert!(given_up(now.checked_sub(AWAY_LIMIT + Duration::from_secs(1)).unwrap()));
     }
 }
