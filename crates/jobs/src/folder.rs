@@ -39,8 +39,10 @@ use crate::{id::JobId, timestamp::JobTimestamp};
 mod files;
 mod layout;
 mod name;
-pub(crate) mod presence;
+pub mod presence;
 
+/// The folder with the folders of all jobs, in the data folder.
+const JOBS: &str = "jobs";
 /// The database, in the data folder.
 pub(crate) const DATABASE: &str = "unhang.db";
 /// A readable copy of the record.
@@ -118,7 +120,7 @@ impl DataFolder {
     }
 
     pub(crate) fn jobs(&self) -> PathBuf {
-        self.0.join("jobs")
+        self.0.join(JOBS)
     }
 
     pub(crate) fn state(&self) -> PathBuf {

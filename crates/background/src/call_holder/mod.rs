@@ -22,7 +22,7 @@
 
 use std::{
     ffi::OsString,
-    fs, io,
+    io,
     path::{Path, PathBuf},
     pin::Pin,
     process::ExitCode,
@@ -41,6 +41,7 @@ use unhang_bridge::{Era, params::Signature};
 use unhang_jobs::{
     engine::{CallEnd, Engine, EngineOptions, HeldCall, JobStatus},
     error::JobError,
+    folder::presence::{AWAY_LIMIT, is_away},
     id::JobId,
     record::{EndReason, Holder, JobEnd},
     shims::ShimCommand,
@@ -80,10 +81,7 @@ const OPEN_LIMIT: Duration = Duration::from_secs(60);
 /// The pause between two tries to open the data folder.
 const OPEN_PAUSE: Duration = Duration::from_secs(1);
 
-/// The time that a data folder that is away has to come back.
-const FOLDER_LIMIT: Duration = Duration::from_secs(10);
-
-/// The pause between two looks for it.
+/// The pause between two looks for a data folder that is away.
 const FOLDER_LOOK: Duration = Duration::from_millis(50);
 
 /// The time in which the kernel frees the locks of a guard that has ended.
@@ -237,7 +235,7 @@ async fn settle_unsent(held: HeldCall, status: &JobStatus) {
 }
 
 /// Makes this process the holder of a job. Waits as long as the disk or the database fails; the server waits too once its pipe is full. If
-/// the data folder is away, it waits for [`FOLDER_LIMIT`].
+/// the data folder is away, it waits for [`AWAY_LIMIT`].
 async fn resume(
     engine: &Engine,
     job: JobId,
@@ -246,7 +244,7 @@ async fn resume(
     let mut is_told = false;
     loop {
         match engine.resume(job, keeper, Deadline::after(RESUME_LIMIT)).await {
-            Err(JobError::DataFolderGone { id, path, away }) if away >= FOLDER_LIMIT => {
+            Err(JobError::DataFolderGone { id, path, away }) if away >= AWAY_LIMIT => {
                 return Err(JobError::DataFolderGone { id, path, away });
             }
             Err(error) if error.is_of_the_disk() => {
@@ -265,9 +263,8 @@ async fn resume(
 
 /// Waits for a data folder that somebody may be moving. Touches nothing.
 async fn until_present(folder: &Path) -> Result<(), CallHolderError> {
-    let until = Deadline::after(FOLDER_LIMIT);
-    // An empty mount point is a folder too, but it has no `jobs`.
-    while matches!(fs::metadata(folder.join("jobs")), Err(error) if error.kind() == io::ErrorKind::NotFound) {
+    let until = Deadline::after(AWAY_LIMIT);
+    while is_away(folder) {
         if until.is_past() {
             return Err(CallHolderError::NoFolder(folder.to_owned()));
         }
@@ -290,6 +287,7 @@ async fn open(options: EngineOptions) -> Result<Engine, CallHolderError> {
         }
         sleep(OPEN_PAUSE).await;
     }
+    is_told = false;
     let until = Instant::now() + OPEN_LIMIT;
     loop {
         if !options.folder.is_dir() {
@@ -303,7 +301,11 @@ async fn open(options: EngineOptions) -> Result<Engine, CallHolderError> {
             Err(error) if Instant::now() >= until && !error.is_for_lack_of_room() => {
                 return Err(CallHolderError::Jobs(error));
             }
-            Err(error) => tracing::warn!("unhang tries again to open the data folder: {error}"),
+            Err(error) => {
+                if !std::mem::replace(&mut is_told, true) {
+                    tracing::warn!("unhang tries every second to open the data folder: {error}");
+                }
+            }
         }
         sleep(OPEN_PAUSE).await;
     }
