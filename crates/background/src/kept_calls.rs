@@ -1,7 +1,7 @@
 //! Calls of stdio servers that outlive this process, because the server's lifeline keeps the server for them.
 //!
 //! ```text
-//! adopted ─ have_kept: SentRequest::keep ─ name_keeper (durable) ─► the id goes out
+//! adopted ─ have_kept: SentRequest::keep ─ name_keeper ─► the id goes out
 //! sent later, or once more ─ keep_each: the same      this process ends, or lets the server go ─ leave ─► the call holder
 //! ```
 //!

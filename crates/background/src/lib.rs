@@ -245,7 +245,8 @@ impl PromotedCalls {
         }
     }
 
-    /// Names the process that has a call of this process resumed when this process has gone. The keeper is durable when the future is ready.
+    /// Names the process that has a call of this process resumed when this process has gone. Every process knows the keeper when the future is
+    /// ready.
     ///
     /// # Errors
     /// Fails with the reason why the call ends with this process.

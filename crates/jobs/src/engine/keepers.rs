@@ -6,7 +6,7 @@
 //! ([`HeldCall::leave_to_keeper`]), and so does one that drops it before the answer came.
 //!
 //! ```text
-//! HeldCall ─┬ kept_by: the keeper, in the row (fsync)
+//! HeldCall ─┬ kept_by: the keeper, in the row
 //!           ├ process gone ─────┐
 //!           └ leave_to_keeper ──┴► the keeper's ─┬ resume, once the lock is free: row with a new holder ─ HeldCall
 //!                                                ├ keeper gone: anybody settles it as failed
@@ -27,11 +27,11 @@ use unhang_proc::lock::Lock;
 use super::{
     CHANGE_LIMIT, EngineState,
     calls::{HeldCall, UnclaimedCall},
-    tickets::{change, this_process},
+    tickets::{change, change_surviving, this_process},
 };
 use crate::{
     error::JobError,
-    folder::{EXIT, FileError, LOCK, STDOUT, UNHELD},
+    folder::{Durability, EXIT, FileError, LOCK, STDOUT, UNHELD},
     id::JobId,
     judge_call::{CallHolder, left},
     record::{CallKeeper, CallTicket, EndRecord, Holder},
@@ -39,8 +39,9 @@ use crate::{
 };
 
 impl HeldCall {
-    /// Names the process that has the call resumed when this process has gone. The keeper is durable when this returns. Another keeper takes
-    /// the place of an earlier one. The future can outlive the handle.
+    /// Names the process that has the call resumed when this process has gone. When this returns, every other process knows the keeper; only
+    /// a power failure, which ends the keeper, may undo it. Another keeper takes the place of an earlier one. The future can outlive the
+    /// handle.
     ///
     /// # Errors
     /// Fails if that process does not live here, the call has no timeout, it has ended or was let go of, or the disk or the database fails.
@@ -58,8 +59,7 @@ impl HeldCall {
     /// Returns whether no process of the server had the call when the job began, and none is known to have got it since.
     #[must_use]
     pub fn is_unsent(&self) -> bool {
-        let call = self.engine.inner.memory.status(self.id()).and_then(|status| status.record.call);
-        call.is_some_and(|call| call.is_unsent)
+        is_unsent(&self.engine.inner, self.id())
     }
 
     /// Lets go of the call without an end: its keeper has it resumed.
@@ -83,6 +83,12 @@ impl HeldCall {
             })
             .await
     }
+}
+
+/// Returns whether no process of the server is known to have got the call.
+fn is_unsent(inner: &EngineState, id: JobId) -> bool {
+    let call = inner.memory.status(id).and_then(|status| status.record.call);
+    call.is_some_and(|call| call.is_unsent)
 }
 
 /// Returns whether the call has a keeper, as far as the memory knows.
@@ -116,8 +122,10 @@ pub(super) fn write_keeper(inner: &EngineState, id: JobId, keeper: Holder) -> Re
     }
     // No mark of an earlier holder shortens the time of this keeper.
     inner.data.job(id).remove_file(UNHELD)?;
+    // A power failure ends keeper and server, so the name need not survive one. But a call must not count as unsent after it.
+    let durability = if is_unsent(inner, id) { Durability::Disk } else { Durability::Memory };
     let mut has_limit = true;
-    let is_noted = change(inner, id, |record| {
+    let is_noted = change_surviving(inner, id, durability, |record| {
         has_limit = record.timeout_ms.is_some();
         let ours = this_process(inner);
         let Some(call) = record.call.as_mut().filter(|call| has_limit && call.holder == ours) else {

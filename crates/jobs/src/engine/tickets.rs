@@ -30,7 +30,7 @@ use super::{
 };
 use crate::{
     error::JobError,
-    folder::{CANCEL, EXIT, FileError, LOCK, RECORD, STDOUT},
+    folder::{CANCEL, Durability, EXIT, FileError, LOCK, RECORD, STDOUT},
     id::JobId,
     judge_call::{CallHolder, left, may_be_taken_up},
     record::{CallRecord, CallTicket, Holder, JobRecord},
@@ -162,7 +162,17 @@ pub(super) fn change(
     id: JobId,
     change: impl FnOnce(&mut JobRecord) -> bool,
 ) -> Result<bool, JobError> {
-    let row = inner.store().write(|transaction| {
+    change_surviving(inner, id, Durability::Disk, change)
+}
+
+/// Does the same as [`change`], with a change that survives this.
+pub(super) fn change_surviving(
+    inner: &EngineState,
+    id: JobId,
+    durability: Durability,
+    change: impl FnOnce(&mut JobRecord) -> bool,
+) -> Result<bool, JobError> {
+    let row = inner.store().write_surviving(durability, |transaction| {
         let Some(JobRow { mut record, .. }) = store::get(transaction, id)? else { return Ok(None) };
         let is_changed = change(&mut record) && store::note_call(transaction, &record)?;
         if is_changed { store::get(transaction, id) } else { Ok(None) }

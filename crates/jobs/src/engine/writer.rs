@@ -308,7 +308,9 @@ fn commit(
     store: &mut Store,
     jobs: &[&PreparedSubmission],
 ) -> Result<BatchOutcome, StoreError> {
-    let admission = inner.admission();
+    // A call takes no slot and frees none, so nobody measures the resources of the machine for it.
+    let has_commands = jobs.iter().any(|job| job.record.call.is_none());
+    let admission = has_commands.then(|| inner.admission());
     store.write(|transaction| {
         let mut is_ours = Vec::with_capacity(jobs.len());
         for job in jobs {
@@ -320,7 +322,7 @@ fn commit(
             };
             is_ours.push(is_new || is_known()?);
         }
-        let admitted = admission.admit(transaction)?;
+        let admitted = admission.map_or_else(|| Ok(Vec::new()), |admission| admission.admit(transaction))?;
         let mut rows = Vec::with_capacity(jobs.len());
         let ids = jobs.iter().map(|job| job.record.job_id).chain(admitted.iter().copied());
         for id in ids {

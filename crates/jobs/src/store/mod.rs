@@ -5,7 +5,8 @@
 //!
 //! Invariants
 //!
-//! - Everything that a caller was told is on the disk (`synchronous=FULL`): an accepted job outlives a power failure.
+//! - Everything that a caller was told is on the disk (`synchronous=FULL`): an accepted job outlives a power failure. Only what the power
+//!   failure itself makes untrue, as the keeper of a call, is written without that wait.
 //! - Jobs run in the order of their acceptance, and never more than the limit that counts for the next one.
 //! - A slot is taken and given back in the transaction that changes the state, so that it cannot leak.
 //! - A final state stays as it is, but for `lost` if the true end is found after all.
@@ -58,7 +59,7 @@ use self::{
 };
 use crate::{
     filesystem,
-    folder::{DataFolder, FileError, sync},
+    folder::{DataFolder, Durability, FileError, sync},
     wait::{WaitLimit, pause},
 };
 
@@ -82,6 +83,8 @@ pub(crate) struct Store {
     file: Option<(u64, u64)>,
     /// The number of times that the connection went over to another file.
     replaced: u64,
+    /// What the next transaction survives.
+    durability: Durability,
 }
 
 impl Store {
@@ -99,8 +102,8 @@ impl Store {
         let file = lies_at(&path);
         let mut connection = Connection::open_with_flags(&path, flags).map_err(failed)?;
         connection.busy_handler(Some(wait_for_others)).map_err(failed)?;
-        let mut store =
-            Self { connection, data: data.clone(), turns: WriteQueue::of(data), path, file, replaced: 0 };
+        let (data_folder, turns, durability) = (data.clone(), WriteQueue::of(data), Durability::Disk);
+        let mut store = Self { connection, data: data_folder, turns, path, file, replaced: 0, durability };
         store.configure()?;
         store.name_the_log()?;
         let rebuilt = store.migrate(data)?;
@@ -189,12 +192,23 @@ impl Store {
         self.file.is_some() && lies_at(&self.path) == self.file
     }
 
-    /// Makes changes in one transaction. Fails with [`StoreError::Replaced`] if the database was replaced meanwhile.
+    /// Makes changes in one transaction that outlives a power failure. Fails with [`StoreError::Replaced`] if the database was replaced
+    /// meanwhile.
     pub(crate) fn write<T>(
         &mut self,
         work: impl FnOnce(&Transaction<'_>) -> rusqlite::Result<T>,
     ) -> Result<T, StoreError> {
+        self.write_surviving(Durability::Disk, work)
+    }
+
+    /// Does the same as [`Self::write`], with a transaction that survives this. Other processes see it at once.
+    pub(crate) fn write_surviving<T>(
+        &mut self,
+        durability: Durability,
+        work: impl FnOnce(&Transaction<'_>) -> rusqlite::Result<T>,
+    ) -> Result<T, StoreError> {
         self.follow()?;
+        self.survive(durability).map_err(|error| explain(&self.path, &error))?;
         let _turn = self.turns.wait(turn::LIMIT);
         let path = &self.path;
         let run = |connection: &mut Connection| -> rusqlite::Result<Result<T, i64>> {
@@ -212,6 +226,16 @@ impl Store {
         let value = value.map_err(|found| StoreError::Newer { path: path.clone(), found })?;
         // A replacement begins with the later state of the folders, so it knows everything that was written before it.
         if self.is_in_place() { Ok(value) } else { Err(StoreError::Replaced { path: self.path.clone() }) }
+    }
+
+    /// Sets what the next transactions survive.
+    fn survive(&mut self, durability: Durability) -> rusqlite::Result<()> {
+        if self.durability != durability {
+            let level = if durability == Durability::Disk { "FULL" } else { "NORMAL" };
+            self.connection.pragma_update(None, "synchronous", level)?;
+            self.durability = durability;
+        }
+        Ok(())
     }
 
     /// Runs a query on the database that lies there now.

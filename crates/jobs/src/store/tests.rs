@@ -322,3 +322,16 @@ fn a_table_that_is_made_anew_has_what_was_accepted_and_what_has_ended_meanwhile(
     assert_eq!(test_store.get(ends.job_id).record.status, JobState::Failed);
     assert!(test_store.store.read(|connection| get(connection, goes.job_id)).unwrap().is_none());
 }
+
+#[test]
+fn a_transaction_waits_for_the_disk_unless_it_need_not_survive_a_power_failure() {
+    const NORMAL: i64 = 1;
+    const FULL: i64 = 2;
+    let TestStore { _folder, mut store, .. } = TestStore::new();
+    let level = |transaction: &Transaction<'_>| {
+        transaction.pragma_query_value(None, "synchronous", |level| level.get::<_, i64>(0))
+    };
+    assert_eq!(store.write(level).unwrap(), FULL);
+    assert_eq!(store.write_surviving(Durability::Memory, level).unwrap(), NORMAL);
+    assert_eq!(store.write(level).unwrap(), FULL, "the next one waits again");
+}
