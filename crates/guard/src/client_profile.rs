@@ -29,6 +29,8 @@ pub(super) struct ClientProfile {
     negotiated: Option<String>,
     /// The version in the requests of a client without a handshake.
     modern_version: Option<String>,
+    /// The revision of whichever of these two counts, once it is known. It is asked for at every call.
+    revision: Option<Revision>,
     session: RecordedSession,
     /// The capabilities in the client's handshake, as JSON.
     capabilities: Option<Box<str>>,
@@ -73,7 +75,7 @@ impl ClientProfile {
             ("initialize", params) => {
                 self.era = ClientEra::Legacy;
                 // A client of both eras may have asked without a handshake before.
-                (self.negotiated, self.modern_version) = (None, None);
+                (self.negotiated, self.modern_version, self.revision) = (None, None, None);
                 self.session.initialize(raw, id_span());
                 let capabilities = params.and_then(|params| params.member("capabilities"));
                 self.capabilities = capabilities.map(|capabilities| capabilities.get().into());
@@ -93,6 +95,7 @@ impl ClientProfile {
             (_, Some(params)) if self.era == ClientEra::Unknown => {
                 if let Some(version) = wire::request_version(params) {
                     self.era = ClientEra::Modern;
+                    self.revision = Revision::of_request(&version).or(self.revision);
                     self.modern_version = Some(version);
                     return Some(self.learn_client(Some(params), false));
                 }
@@ -117,6 +120,8 @@ impl ClientProfile {
     pub(super) fn learn_negotiated(&mut self, outcome: &ResponseOutcome<'_>) {
         if let ResponseOutcome::Result(result) = outcome {
             self.negotiated = wire::text_member(*result, "protocolVersion");
+            let modern = self.modern_version.as_deref().and_then(Revision::of_request);
+            self.revision = modern.or_else(|| self.negotiated_revision());
         }
     }
 
@@ -157,8 +162,7 @@ impl ClientProfile {
 
     /// Returns the revision that the client speaks, or the first one as long as it is unknown.
     pub(super) fn revision(&self) -> Revision {
-        let modern = self.modern_version.as_deref().and_then(Revision::of_request);
-        modern.or_else(|| self.negotiated_revision()).unwrap_or(Revision::V2024November)
+        self.revision.unwrap_or(Revision::V2024November)
     }
 
     fn negotiated_revision(&self) -> Option<Revision> {

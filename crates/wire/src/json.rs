@@ -59,7 +59,7 @@ impl<'a> Json<'a> {
     pub fn member(self, name: &str) -> Option<Json<'a>> {
         let mut found = None;
         object(self.0.as_bytes(), |key, value| {
-            if Self::in_utf8(key)?.text().is_some_and(|key| key == name) {
+            if is_named(key, name) {
                 found = Some(value);
             }
             Some(())
@@ -84,6 +84,14 @@ impl<'a> Json<'a> {
             Some(())
         });
         elements.is_some()
+    }
+}
+
+/// Returns whether the key of a member, as it stands in the text, is this name.
+fn is_named(key: &[u8], name: &str) -> bool {
+    match memchr::memchr(b'\\', key) {
+        None => key.strip_prefix(b"\"").and_then(|key| key.strip_suffix(b"\"")) == Some(name.as_bytes()),
+        Some(_) => Json::in_utf8(key).and_then(Json::text).is_some_and(|key| key == name),
     }
 }
 
@@ -123,6 +131,37 @@ pub(crate) fn blanks(bytes: &[u8]) -> usize {
 /// Returns whether JSON treats this byte as white space. ASCII has more white space than JSON.
 pub(crate) fn is_blank(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t' | b'\r' | b'\n')
+}
+
+/// The levels of a value for which [`ClosingBrackets`] allocates nothing.
+const FEW_LEVELS: usize = 16;
+
+/// The closing brackets that are still missing, the innermost last. Every message is read with this.
+#[derive(Default)]
+struct ClosingBrackets {
+    few: [u8; FEW_LEVELS],
+    more: Vec<u8>,
+    levels: usize,
+}
+
+impl ClosingBrackets {
+    fn push(&mut self, close: u8) {
+        match self.few.get_mut(self.levels) {
+            Some(place) => *place = close,
+            None => self.more.push(close),
+        }
+        self.levels += 1;
+    }
+
+    fn last(&self) -> Option<u8> {
+        let last = self.levels.checked_sub(1)?;
+        self.few.get(last).or_else(|| self.more.last()).copied()
+    }
+
+    fn pop(&mut self) {
+        self.levels = self.levels.saturating_sub(1);
+        self.more.truncate(self.levels.saturating_sub(FEW_LEVELS));
+    }
 }
 
 /// A place in a text. Each method steps over the part that it is named after. It returns `None` if that part is missing or broken.
@@ -190,8 +229,7 @@ impl<'a> Cursor<'a> {
     /// Steps over a value of any kind. Returns its text.
     fn value(&mut self) -> Option<&'a [u8]> {
         let start = self.at;
-        // The closing brackets that are still missing.
-        let mut closing = Vec::new();
+        let mut closing = ClosingBrackets::default();
         loop {
             let inside = match self.peek()? {
                 b'{' => self.open(b'{', b'}')?.then_some(b'}'),
@@ -201,16 +239,18 @@ impl<'a> Cursor<'a> {
                     None
                 }
             };
-            closing.extend(inside);
             let mut more = inside.is_some();
+            if let Some(close) = inside {
+                closing.push(close);
+            }
             while !more {
                 let Some(close) = closing.last() else { return Some(&self.text[start..self.at]) };
-                more = self.more(*close)?;
+                more = self.more(close)?;
                 if !more {
                     closing.pop();
                 }
             }
-            if closing.last() == Some(&b'}') {
+            if closing.last() == Some(b'}') {
                 self.name()?;
             }
         }

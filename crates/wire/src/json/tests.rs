@@ -287,3 +287,31 @@ fn of_two_ends_the_first_counts_also_at_the_same_place_of_a_word() {
         }
     }
 }
+
+#[test]
+fn brackets_fit_one_another_however_deep_they_are() {
+    for levels in [1, FEW_LEVELS - 1, FEW_LEVELS, FEW_LEVELS + 1, 3 * FEW_LEVELS] {
+        let brackets = |level| if level % 2 == 0 { (r#"{"a":"#, "}") } else { ("[", "]") };
+        let open: String = (0..levels).map(|level| brackets(level).0).collect();
+        let close: Vec<&str> = (0..levels).rev().map(|level| brackets(level).1).collect();
+        let text = format!("{open}1{}", close.concat());
+        assert_eq!(Json::new(text.as_bytes()).map(Json::get), Some(&*text));
+        for wrong in 0..levels {
+            let mut close = close.clone();
+            close[wrong] = if close[wrong] == "}" { "]" } else { "}" };
+            let text = format!("{open}1{}", close.concat());
+            assert!(Json::new(text.as_bytes()).is_none(), "{text}");
+        }
+    }
+}
+
+#[test]
+fn a_member_is_found_by_its_name_with_and_without_escapes() {
+    let text = r#"{"name":1,"na\u006de":2,"n":3,"":4,"a\"b":5}"#;
+    let json = Json::new(text.as_bytes()).expect("it is JSON");
+    for (name, value) in
+        [("name", Some("2")), ("n", Some("3")), ("", Some("4")), ("a\"b", Some("5")), ("x", None)]
+    {
+        assert_eq!(json.member(name).map(Json::get), value, "{name}");
+    }
+}
