@@ -5,7 +5,7 @@
 
 use std::borrow::Cow;
 
-use unhang_wire::{Id, Json};
+use unhang_wire::{Id, Json, progress_token_value};
 
 use crate::{quoted, with_meta, without_reserved};
 
@@ -51,6 +51,13 @@ pub fn to_modern<'a>(params: Option<Json<'a>>, signature: &'a Signature) -> Stri
 #[must_use]
 pub fn with_progress_token(params: Option<Json<'_>>, token: &Id) -> String {
     with_meta(params, |meta| meta.set("progressToken", token.to_json()))
+}
+
+/// Removes the progress token from the params of a request, also one that is no string and no integer. Returns `None` if there is none.
+#[must_use]
+pub fn without_progress_token(params: Json<'_>) -> Option<String> {
+    progress_token_value(params)?;
+    Some(with_meta(Some(params), |meta| meta.remove("progressToken")))
 }
 
 /// Translates the params for a legacy server. Returns `None` if there are none, or if they are not an object (no valid request has such).
@@ -116,6 +123,22 @@ mod tests {
             ),
         ] {
             assert_eq!(with_progress_token(params, &Id::Integer(7)), expect);
+        }
+    }
+
+    #[test]
+    fn no_progress_token_is_left() {
+        for (params, expect) in [
+            (r#"{"a":1}"#, None),
+            (r#"{"_meta":{"b":2},"a":"progressToken"}"#, None),
+            (r#"{"_meta":{"progressToken":2.0,"b":2},"a":1}"#, Some(r#"{"_meta":{"b":2},"a":1}"#)),
+            (
+                r#"{"_meta":{"progressToken":[1],"progress\u0054oken":2},"a":1}"#,
+                Some(r#"{"_meta":{},"a":1}"#),
+            ),
+        ] {
+            let removed = json(params).and_then(without_progress_token);
+            assert_eq!(removed.as_deref(), expect, "{params}");
         }
     }
 

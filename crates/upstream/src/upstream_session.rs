@@ -21,7 +21,7 @@ use tokio::{
     sync::oneshot,
     time::{Instant, Sleep, sleep_until},
 };
-use unhang_bridge::params::{to_modern, with_progress_token};
+use unhang_bridge::params::{to_modern, with_progress_token, without_progress_token};
 use unhang_proc::drain::Tail;
 use unhang_wire::{Id, Json, Line, compose};
 
@@ -374,6 +374,9 @@ impl UpstreamSession {
         let id = self.request_table.begin_late((since, before), &method, limit, whose);
         if wants_progress {
             params = with_progress_token(Json::new(params.as_bytes()), &id);
+        } else if let Some(without) = Json::new(params.as_bytes()).and_then(without_progress_token) {
+            // The server's progress under a token that we have not given out could be taken for that of another caller.
+            params = without;
         }
         if self.is_stateless() {
             params = match signed {

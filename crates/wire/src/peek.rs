@@ -15,11 +15,22 @@ const META: &str = "_meta";
 
 /// Reads the progress token of a request: `params._meta.progressToken`.
 ///
-/// If there is none, this costs one search over the bytes. A token whose name is written with escapes is not found.
+/// If there is none, this costs two searches over the bytes.
 pub fn progress_token(params: Json<'_>) -> Option<Id> {
+    Id::from_json(progress_token_value(params)?.get())
+}
+
+/// Finds the progress token of a request, which may be a value that is no token: a fraction, for example.
+pub fn progress_token_value(params: Json<'_>) -> Option<Json<'_>> {
     const TOKEN: &str = "progressToken";
-    memmem::find(params.get().as_bytes(), TOKEN.as_bytes())?;
-    id_member(params.member(META)?, TOKEN)
+    may_have(params, TOKEN).then(|| params.member(META)?.member(TOKEN)).flatten()
+}
+
+/// Returns false if a value has certainly no member of this name, however deep. A reader decodes names, so an escape may hide one.
+fn may_have(value: Json<'_>, name: &str) -> bool {
+    let has = |text: &[u8]| memmem::find(value.get().as_bytes(), text).is_some();
+    // Only an escape with the number of a character can stand for a letter.
+    has(name.as_bytes()) || has(b"\\u")
 }
 
 /// Reads the token that a `notifications/progress` is about: `params.progressToken`.
@@ -55,13 +66,11 @@ pub fn request_version(params: Json<'_>) -> Option<String> {
     meta_member(params, "io.modelcontextprotocol/protocolVersion")?.text().map(Into::into)
 }
 
-/// Finds a member of `params._meta` with a namespaced name. If the last part of the name does not occur in the bytes, the search ends
-/// there.
+/// Finds a member of `params._meta` with a namespaced name. If the last part of the name cannot be in the bytes, the search ends there.
 fn meta_member<'a>(params: Json<'a>, name: &str) -> Option<Json<'a>> {
     // JSON may write the slash as `\/`, so only what follows it is searched for.
     let last = name.rsplit('/').next()?;
-    memmem::find(params.get().as_bytes(), last.as_bytes())?;
-    params.member(META)?.member(name)
+    may_have(params, last).then(|| params.member(META)?.member(name)).flatten()
 }
 
 fn id_member(object: Json<'_>, name: &str) -> Option<Id> {
@@ -80,6 +89,9 @@ mod tests {
     fn tokens_and_ids() {
         let progress: &[(&str, Option<Id>)] = &[
             (r#"{"_meta":{"progressToken":7}}"#, Some(Id::Integer(7))),
+            (r#"{"_me\u0074a":{"progress\u0054oken":7}}"#, Some(Id::Integer(7))),
+            (r#"{"_meta":{"progressToken":7,"progressTo\u006Ben":"a"}}"#, Some(Id::from("a"))),
+            (r#"{"_meta":{"progressToken":7.0}}"#, None),
             (r#"{"_meta":{"x":{"progressToken":1},"progressToken":"a"},"x":1}"#, Some(Id::from("a"))),
             (r#"{"progressToken":7}"#, None),
             (r#"{"x":{"_meta":{"progressToken":7}}}"#, None),

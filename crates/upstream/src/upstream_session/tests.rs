@@ -77,25 +77,33 @@ fn talking(
     );
     let (asides, received) = mpsc::channel(8);
     for _ in 0..calls {
-        let request = ActorRequest {
-            method: "tools/call".into(),
-            params: "{}".to_owned(),
-            since: Instant::now(),
-            limit: Duration::from_secs(60),
-            progress: None,
-            asides: Some(asides.clone()),
-            session: None,
-            signed: RequestSignature::ByUs,
-            mirrored: Vec::new(),
-            sent: None,
-            stream: None,
-        };
-        // Nobody looks at the answers.
-        let (reply, _) = oneshot::channel();
-        upstream_session.command(Some(ActorCommand::Request(Box::new(request), reply)), 0);
+        calls_with(&mut upstream_session, "{}", Some(asides.clone()));
     }
     while upstream_session.next_out().is_some() {}
     (upstream_session, listener, received, link)
+}
+
+/// Makes a call with these params. Nobody looks at the answer.
+fn calls_with(
+    upstream_session: &mut UpstreamSession,
+    params: &str,
+    asides: Option<mpsc::Sender<SideMessage>>,
+) {
+    let request = ActorRequest {
+        method: "tools/call".into(),
+        params: params.to_owned(),
+        since: Instant::now(),
+        limit: Duration::from_secs(60),
+        progress: None,
+        asides,
+        session: None,
+        signed: RequestSignature::ByUs,
+        mirrored: Vec::new(),
+        sent: None,
+        stream: None,
+    };
+    let (reply, _) = oneshot::channel();
+    upstream_session.command(Some(ActorCommand::Request(Box::new(request), reply)), 0);
 }
 
 fn says(upstream_session: &mut UpstreamSession, message: &Value) {
@@ -118,6 +126,18 @@ async fn answer(upstream_session: &mut UpstreamSession) -> Value {
 }
 
 const QUESTION: &str = "roots/list";
+
+/// A server may read `2.0` as `2`, and then its progress would be that of another caller.
+#[tokio::test]
+async fn a_server_gets_no_progress_token_that_is_not_ours() {
+    let (mut upstream_session, ..) = talking(0);
+    for params in [r#"{"_meta":{"progressToken":2.0}}"#, r#"{"_me\u0074a":{"progress\u0054oken":[2]}}"#] {
+        calls_with(&mut upstream_session, params, None);
+        let Some(Outgoing::Request { line, .. }) = upstream_session.next_out() else { panic!("it is sent") };
+        let sent: Value = serde_json::from_slice(&line).expect("JSON");
+        assert_eq!(sent["params"]["_meta"], json!({}), "{params}");
+    }
+}
 
 #[tokio::test]
 async fn what_is_asked_outside_every_call_is_for_the_listener() {
