@@ -33,8 +33,7 @@ async fn a_gibibyte_at_full_speed_does_not_stay_on_the_disk_and_keeps_its_last_l
     let log = bench.job(id).join("stdout.log");
     let (status, peak) = peak_during(&log, bench.end(id)).await;
     assert_eq!(status.record.status, JobState::Completed);
-    // How much depends on the load of the machine: the work writes while the supervisor waits for a processor.
-    assert!(peak <= GIBIBYTE / 4, "{} MiB were on the disk", peak >> 20);
+    assert!(peak <= 64 << 20, "{} MiB were on the disk", peak >> 20);
     let metadata = log.metadata().unwrap();
     assert!(metadata.len() > GIBIBYTE && metadata.blocks() * 512 <= 9 << 20, "{metadata:?}");
     let results = bench.engine.results(id).await.unwrap();
