@@ -2,7 +2,7 @@
 //!
 //! Invariants
 //!
-//! - The call is withdrawn from its server before the disk is waited for.
+//! - This process withdraws the call from its server before it waits for the disk.
 //! - Hundreds of calls may be followed at the same time. So what only the end of a call needs is not part of the future that waits.
 
 use super::{
@@ -23,7 +23,7 @@ pub(super) struct CallOfJob {
     pub followed: FollowedJob,
 }
 
-/// The reason why a call is no longer followed.
+/// The event that ends the following of a call.
 enum FollowingEnd {
     /// The call has ended.
     OfCall(CallEnd),
@@ -80,7 +80,7 @@ impl CallOfJob {
         let Self { calls, held, running_call, .. } = *self;
         let id = held.id();
         calls.shared.inputs.forget(id);
-        // The server hears at once that nobody waits for the call.
+        // Before the disk is waited for, so that the server hears at once that nobody waits for the call.
         drop(running_call);
         let outcome = match &end {
             CallEnd::Answered { is_error: false, .. } => "answered",

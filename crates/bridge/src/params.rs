@@ -5,7 +5,7 @@
 
 use std::borrow::Cow;
 
-use unhang_wire::{Id, Json, progress_token_value};
+use unhang_wire::{Id, Json, may_have_progress_token, progress_token_value};
 
 use crate::{quoted, with_meta, without_reserved};
 
@@ -53,9 +53,14 @@ pub fn with_progress_token(params: Option<Json<'_>>, token: &Id) -> String {
     with_meta(params, |meta| meta.set("progressToken", token.to_json()))
 }
 
-/// Removes the progress token from the params of a request, also one that is no string and no integer. Returns `None` if there is none.
+/// Removes the progress token from the params of a request, even if the token is neither a string nor an integer. Returns `None` if the
+/// params have no progress token. Most params are searched and not parsed.
 #[must_use]
-pub fn without_progress_token(params: Json<'_>) -> Option<String> {
+pub fn without_progress_token(params: &str) -> Option<String> {
+    if !may_have_progress_token(params) {
+        return None;
+    }
+    let params = Json::new(params.as_bytes())?;
     progress_token_value(params)?;
     Some(with_meta(Some(params), |meta| meta.remove("progressToken")))
 }
@@ -137,7 +142,7 @@ mod tests {
                 Some(r#"{"_meta":{},"a":1}"#),
             ),
         ] {
-            let removed = json(params).and_then(without_progress_token);
+            let removed = without_progress_token(params);
             assert_eq!(removed.as_deref(), expect, "{params}");
         }
     }

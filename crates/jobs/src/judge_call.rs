@@ -174,7 +174,7 @@ fn end_with_stored_answer(work: &WorkFolder) -> Option<EndRecord> {
     }
     let file = open_file(&work.file(RESULT)).ok()??;
     let answer: StoredAnswer = serde_json::from_reader(BufReader::new(file)).ok()?;
-    // Any other value is no error, as when the answer comes.
+    // Only `true` marks an error. Other values, which the protocol forbids, count as success, as they do while the server runs.
     Some(EndRecord::of_answer(answer.is_error == true))
 }
 

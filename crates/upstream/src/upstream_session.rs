@@ -374,8 +374,8 @@ impl UpstreamSession {
         let id = self.request_table.begin_late((since, before), &method, limit, whose);
         if wants_progress {
             params = with_progress_token(Json::new(params.as_bytes()), &id);
-        } else if let Some(without) = Json::new(params.as_bytes()).and_then(without_progress_token) {
-            // The server's progress under a token that we have not given out could be taken for that of another caller.
+        } else if let Some(without) = without_progress_token(&params) {
+            // A caller's own token may equal one of ours, and the server's progress would then reach the wrong caller.
             params = without;
         }
         if self.is_stateless() {

@@ -13,6 +13,9 @@ use crate::{Id, Json};
 /// The member of `params` for data about the request.
 const META: &str = "_meta";
 
+/// The member of [`META`] under which a server reports progress.
+const TOKEN: &str = "progressToken";
+
 /// Reads the progress token of a request: `params._meta.progressToken`.
 ///
 /// If there is none, this costs two searches over the bytes.
@@ -20,15 +23,20 @@ pub fn progress_token(params: Json<'_>) -> Option<Id> {
     Id::from_json(progress_token_value(params)?.get())
 }
 
-/// Finds the progress token of a request, which may be a value that is no token: a fraction, for example.
+/// Finds the member of a request where its progress token belongs. Its value may be invalid as a token, for example a fraction.
 pub fn progress_token_value(params: Json<'_>) -> Option<Json<'_>> {
-    const TOKEN: &str = "progressToken";
-    may_have(params, TOKEN).then(|| params.member(META)?.member(TOKEN)).flatten()
+    may_have_progress_token(params.get()).then(|| params.member(META)?.member(TOKEN)).flatten()
 }
 
-/// Returns false if a value has certainly no member of this name, however deep. A reader decodes names, so an escape may hide one.
-fn may_have(value: Json<'_>, name: &str) -> bool {
-    let has = |text: &[u8]| memmem::find(value.get().as_bytes(), text).is_some();
+/// Searches the text of params for the name of the progress token. Returns false if they have no progress token. Parses nothing.
+pub fn may_have_progress_token(params: &str) -> bool {
+    may_have(params, TOKEN)
+}
+
+/// Searches a JSON text for a name. Returns false if no object in the text has a member of this name. A reader decodes names, so an escape
+/// may hide one.
+fn may_have(json: &str, name: &str) -> bool {
+    let has = |text: &[u8]| memmem::find(json.as_bytes(), text).is_some();
     // Only an escape with the number of a character can stand for a letter.
     has(name.as_bytes()) || has(b"\\u")
 }
@@ -70,7 +78,7 @@ pub fn request_version(params: Json<'_>) -> Option<String> {
 fn meta_member<'a>(params: Json<'a>, name: &str) -> Option<Json<'a>> {
     // JSON may write the slash as `\/`, so only what follows it is searched for.
     let last = name.rsplit('/').next()?;
-    may_have(params, last).then(|| params.member(META)?.member(name)).flatten()
+    may_have(params.get(), last).then(|| params.member(META)?.member(name)).flatten()
 }
 
 fn id_member(object: Json<'_>, name: &str) -> Option<Id> {

@@ -34,7 +34,7 @@ use crate::{
     folder::{Durability, EXIT, FileError, LOCK, STDOUT, UNHELD},
     id::JobId,
     judge_call::{CallHolder, left},
-    record::{CallKeeper, CallTicket, EndRecord, Holder},
+    record::{CallKeeper, CallRecord, CallTicket, EndRecord, Holder},
     store,
 };
 
@@ -87,14 +87,17 @@ impl HeldCall {
 
 /// Returns whether no process of the server is known to have got the call.
 fn is_unsent(inner: &EngineState, id: JobId) -> bool {
-    let call = inner.memory.status(id).and_then(|status| status.record.call);
-    call.is_some_and(|call| call.is_unsent)
+    known_call(inner, id).is_some_and(|call| call.is_unsent)
+}
+
+/// Returns the record of the call, as far as the memory knows.
+fn known_call(inner: &EngineState, id: JobId) -> Option<CallRecord> {
+    inner.memory.status(id)?.record.call
 }
 
 /// Returns whether the call has a keeper, as far as the memory knows.
 fn is_kept(inner: &EngineState, id: JobId) -> bool {
-    let call = inner.memory.status(id).and_then(|status| status.record.call);
-    call.is_some_and(|call| call.keeper.is_some())
+    known_call(inner, id).is_some_and(|call| call.keeper.is_some())
 }
 
 fn not_kept(id: JobId) -> JobError {

@@ -165,7 +165,7 @@ pub(super) fn change(
     change_surviving(inner, id, Durability::Disk, change)
 }
 
-/// Does the same as [`change`], with a change that survives this.
+/// Does the same as [`change`] with a change that survives this event.
 pub(super) fn change_surviving(
     inner: &EngineState,
     id: JobId,

@@ -83,7 +83,7 @@ pub(crate) struct Store {
     file: Option<(u64, u64)>,
     /// The number of times that the connection went over to another file.
     replaced: u64,
-    /// What the next transaction survives.
+    /// The event that the next transaction survives: the current setting of the connection.
     durability: Durability,
 }
 
@@ -201,7 +201,7 @@ impl Store {
         self.write_surviving(Durability::Disk, work)
     }
 
-    /// Does the same as [`Self::write`], with a transaction that survives this. Other processes see it at once.
+    /// Does the same as [`Self::write`] with a transaction that survives this event. Other processes see its changes at once.
     pub(crate) fn write_surviving<T>(
         &mut self,
         durability: Durability,
@@ -228,7 +228,7 @@ impl Store {
         if self.is_in_place() { Ok(value) } else { Err(StoreError::Replaced { path: self.path.clone() }) }
     }
 
-    /// Sets what the next transactions survive.
+    /// Sets the event that the next transactions survive.
     fn survive(&mut self, durability: Durability) -> rusqlite::Result<()> {
         if self.durability != durability {
             let level = if durability == Durability::Disk { "FULL" } else { "NORMAL" };

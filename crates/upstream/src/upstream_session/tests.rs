@@ -18,6 +18,7 @@ use crate::{
 };
 
 mod beside_calls;
+mod progress_tokens;
 
 /// Counts what comes to it.
 #[derive(Default)]
@@ -83,7 +84,7 @@ fn talking(
     (upstream_session, listener, received, link)
 }
 
-/// Makes a call with these params. Nobody looks at the answer.
+/// Makes a call with these params, and drops the receiver of its answer.
 fn calls_with(
     upstream_session: &mut UpstreamSession,
     params: &str,
@@ -126,18 +127,6 @@ async fn answer(upstream_session: &mut UpstreamSession) -> Value {
 }
 
 const QUESTION: &str = "roots/list";
-
-/// A server may read `2.0` as `2`, and then its progress would be that of another caller.
-#[tokio::test]
-async fn a_server_gets_no_progress_token_that_is_not_ours() {
-    let (mut upstream_session, ..) = talking(0);
-    for params in [r#"{"_meta":{"progressToken":2.0}}"#, r#"{"_me\u0074a":{"progress\u0054oken":[2]}}"#] {
-        calls_with(&mut upstream_session, params, None);
-        let Some(Outgoing::Request { line, .. }) = upstream_session.next_out() else { panic!("it is sent") };
-        let sent: Value = serde_json::from_slice(&line).expect("JSON");
-        assert_eq!(sent["params"]["_meta"], json!({}), "{params}");
-    }
-}
 
 #[tokio::test]
 async fn what_is_asked_outside_every_call_is_for_the_listener() {
