@@ -21,7 +21,7 @@ use unhang_bridge::{
     Splice, result,
     tasks::{self, Dialect},
 };
-use unhang_wire::{Json, ResponseOutcome, text_member};
+use unhang_wire::{Json, ResponseOutcome, may_have, text_member};
 
 use super::{calls::GuardedCall, client_profile::ClientProfile, promotion::PlannedPromotion};
 use unhang_core::revision::Revision;
@@ -93,6 +93,13 @@ impl AddedCapabilities {
     /// Returns whether this is a tool of ours.
     pub(super) fn is_ours(&self, tool: &str) -> bool {
         is_about_jobs(tool, self.names) && !self.theirs.contains(tool)
+    }
+
+    /// Returns whether these params call a tool of ours.
+    pub(super) fn is_call_of_ours(&self, params: Json<'_>) -> bool {
+        // Most params do not have the prefix of our tools anywhere, and a look into them costs more than the search for it.
+        may_have(params.get(), self.names.prefix)
+            && params.member("name").and_then(Json::text).is_some_and(|name| self.is_ours(&name))
     }
 
     /// Returns whether the server says that calling this tool once more does nothing twice.

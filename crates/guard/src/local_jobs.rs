@@ -215,9 +215,7 @@ impl AddedCapabilities {
         let has_tasks = self.has_tasks();
         let is_of_a_job = |id: Json<'_>| id.text().is_some_and(|id| names_a_job(&id));
         match method {
-            "tools/call" => {
-                params.member("name").and_then(Json::text).is_some_and(|name| self.is_ours(&name))
-            }
+            "tools/call" => self.is_call_of_ours(params),
             "resources/read" => text_member(params, "uri").is_some_and(|uri| job_of(&uri).is_some()),
             // A server that has not told its features may have tasks. Then a task whose id cannot be one of our jobs is its own.
             tasks::GET | tasks::RESULT | tasks::CANCEL | tasks::UPDATE => {

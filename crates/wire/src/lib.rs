@@ -37,7 +37,7 @@ pub use message::{
     Body, Invalid, InvalidReason, Message, MessageShape, Piece, ResponseOutcome, one_line, replace_id,
 };
 pub use peek::{
-    cancelled_request, client_info, client_name, may_have_progress_token, notified_token, progress_token,
-    progress_token_value, request_version, text_member,
+    cancelled_request, client_info, client_name, may_have, may_have_progress_token, notified_token,
+    progress_token, progress_token_value, request_version, text_member,
 };
 pub use pieces::{MAX_BATCH, Pieces, read};

@@ -4,7 +4,7 @@
 
 use std::borrow::Cow;
 
-use unhang_wire::Json;
+use unhang_wire::{Json, may_have};
 
 use super::{ECHO_LIMIT, INPUT_LIMIT, cut, is_object, milliseconds, refused::invalid_params};
 
@@ -18,6 +18,10 @@ pub struct WantedTask {
 /// Reads from the params of a call whether the client wants a task. Returns `None` for an ordinary call.
 #[must_use]
 pub fn requested_task(params: Json<'_>) -> Option<WantedTask> {
+    // Every call comes here, and few have a task.
+    if !may_have(params.get(), "task") {
+        return None;
+    }
     let task = params.member("task").filter(|task| is_object(*task))?;
     Some(WantedTask { ttl_ms: task.member("ttl").and_then(milliseconds) })
 }
