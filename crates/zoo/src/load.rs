@@ -19,6 +19,7 @@ mod commands;
 mod echo_server;
 pub(crate) mod gateway;
 mod jobs;
+mod one_processor;
 mod samples;
 mod session;
 mod slow;

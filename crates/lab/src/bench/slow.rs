@@ -106,9 +106,10 @@ fn assemble(figures: &SlowFigures, plan: &SlowPlan) -> MeasuredPart {
             plan.gap.as_millis()
         ),
         format!(
-            "Many: {} calls that run as jobs. Answered in time: medians of {} rounds.",
+            "Many: {} calls that run as jobs. Answered in time: medians of {} rounds",
             plan.at_once, plan.rounds
         ),
+        "with all processes on one processor.".to_owned(),
     ];
     let plan = json!({"calls": plan.calls, "gap_ms": milliseconds(plan.gap), "at_once": plan.at_once,
         "rounds": plan.rounds, "round_trips": plan.round_trips});

@@ -6,7 +6,7 @@
 //! One client over pipes stands in front of `unhang serve` or `unhang wrap`, which stands in front of a server whose calls last as long as
 //! they are told. Nobody can have the id before the moment of the hand-over, so that this is what a time is counted from. What is answered in
 //! time is measured with two servers, of which one has its calls promoted by the clock and the other never: behind one gateway, or behind a
-//! guard each. Calls of the one and of the other take turns in small blocks, with new processes in each round.
+//! guard each. Calls of the one and of the other take turns in small blocks, with new processes in each round, all on one processor.
 //!
 //! # Invariants
 //!
@@ -23,6 +23,7 @@ use unhang_demo_servers::{bounded_waits, processes};
 
 use super::answers::PATIENCE;
 use super::jobs::{self, JobLoadError, JobsFolder};
+use super::one_processor::OneProcessor;
 use super::samples::{difference, percentile, share};
 use super::session::LoadSession;
 use super::{LoadError, LoadPrograms, SMALL, during};
@@ -71,7 +72,7 @@ impl SlowPlan {
         // Longer than one takes, and all are begun and handed over before the first one ends.
         gap: Duration::from_millis(15),
         at_once: 500,
-        // Many, since where the system puts the processes of a round is no merit of either server's.
+        // Many, since the addresses that the processes of a round happen to have are no merit of either server's.
         rounds: 25,
         warm_up: 500,
         round_trips: 1_000,
@@ -155,6 +156,7 @@ fn measure_in(
         scene.promoted(Promoter::Wrap, plan, on_progress)?,
     ];
     let mut figures = SlowFigures::default();
+    let one_processor = OneProcessor::enter().map_err(during("one processor for all processes"))?;
     for round in 1..=plan.rounds {
         on_progress(&format!("slow calls, fast ones beside them, round {round} of {} ", plan.rounds));
         let of = |round_trip_p50| SlowRound { promoted: None, round_trip_p50 };
@@ -165,6 +167,7 @@ fn measure_in(
         let guarded = scene.in_time_guarded(plan).map_err(during(what))?.map(of);
         figures.guarded.iter_mut().zip(guarded).for_each(|(rounds, round)| rounds.push(round));
     }
+    drop(one_processor);
     for (rounds, promoted) in [&mut figures.by_clock, &mut figures.guarded[1]].into_iter().zip(promoted) {
         if let Some(first) = rounds.first_mut() {
             first.promoted = Some(promoted);
