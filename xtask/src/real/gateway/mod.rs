@@ -21,12 +21,13 @@ use serde_json::{Value, json};
 
 use crate::clock;
 use crate::failure::ChoreFailure;
+use crate::gateway_address;
 use crate::run::{self, RunningProgram};
 
 use super::bench::{CaseContext, CaseFolder};
 use super::servers::PublicServer;
 
-/// Until the gateway says where it is.
+/// Until all servers are listed.
 const START_LIMIT: Duration = Duration::from_secs(30);
 
 /// A page of the gateway is there at once.
@@ -34,9 +35,6 @@ const PAGE_LIMIT: Duration = Duration::from_secs(10);
 
 /// What the gateway exits with after SIGTERM.
 const TERMINATED: i32 = 143;
-
-/// What the gateway says before its address.
-const ADDRESS: &str = "MCP is at ";
 
 /// Names the files with what the gateway says.
 const NAME: &str = "gateway";
@@ -179,7 +177,7 @@ pub(crate) fn serve<T>(
     let task = case_folder.task(bench.binary(), &case_folder.work(), NAME).arguments(["serve", "--config"]);
     let running = run::start(task.arguments([&file]).arguments(["--http", "127.0.0.1:0"]))?;
     let gateway = Gateway { running, url: String::new() };
-    let (gateway, outcome) = match address(case_folder) {
+    let (gateway, outcome) = match gateway_address::until_named(&case_folder.path(&format!("{NAME}.log"))) {
         Ok(url) => {
             let gateway = Gateway { url, ..gateway };
             let outcome = work(&gateway);
@@ -195,32 +193,4 @@ pub(crate) fn serve<T>(
         return Ok(outcome);
     }
     Err(ChoreFailure::new(format!("after SIGTERM the gateway ended with {status}")))
-}
-
-/// Waits until the gateway says where it is.
-fn address(case_folder: &CaseFolder) -> Result<String, ChoreFailure> {
-    let log = case_folder.path(&format!("{NAME}.log"));
-    let mut found = None;
-    clock::wait_until(START_LIMIT, || {
-        found = fs::read_to_string(&log).ok().and_then(|text| named(&text).map(str::to_owned));
-        found.is_some()
-    });
-    found.ok_or_else(|| ChoreFailure::new("the gateway did not say where it is").with_output(log))
-}
-
-/// The address that the gateway names in a line of its own.
-fn named(text: &str) -> Option<&str> {
-    let lines = text.split_inclusive('\n').filter_map(|line| line.strip_suffix('\n'));
-    lines.into_iter().find_map(|line| line.split_once(ADDRESS)).map(|(_, url)| url.trim())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_address_is_read_once_its_line_is_whole() {
-        assert_eq!(named("2 jobs\nunhang: MCP is at http://127.0.0.1:4"), None);
-        assert_eq!(named("unhang: MCP is at http://127.0.0.1:47/mcp\nx\n"), Some("http://127.0.0.1:47/mcp"));
-    }
 }
