@@ -8,6 +8,7 @@
 //! down what it got; that must be what the scenario expects, so that a case cannot pass by doing nothing. At the end no
 //! process of the case may be left.
 //!
+//! Two cases let `unhang adopt` put a guard in front of all servers in the file of a client, and start what stands there then.
 //! One case more lets `unhang doctor` examine five of the servers, and compares its report with what is known of them.
 //! The official conformance suite examines our client, and the gateway in front of a server of the zoo. Its scenarios for tasks examine
 //! a server of the zoo, and the gateway in front of several. It also examines servers that are written with the official SDKs, directly and
@@ -21,6 +22,7 @@
 //! - Servers and clients are pinned and live in `target/real/`; once they are there, nothing uses the network.
 //! - Every case has a folder of its own that is also its home folder, so nothing is written elsewhere.
 
+mod adopted;
 mod bench;
 mod conformance;
 mod doctor;
@@ -73,6 +75,7 @@ enum RealCaseKind {
     GatewayServerKilled,
     Tasks(gateway::tasks::Between, gateway::tasks::Driver),
     Doctor,
+    Adopted(Language),
 }
 
 /// Runs every case: the last step of `ci`, which has built the program before.
@@ -153,6 +156,10 @@ fn cases() -> Vec<RealCase> {
         cases.push(RealCase { name: driver.name(between), kind: RealCaseKind::Tasks(between, driver) });
     }
     cases.push(RealCase { name: "doctor/five".to_owned(), kind: RealCaseKind::Doctor });
+    for language in [Language::Python, Language::TypescriptSdk] {
+        let name = format!("adopted/six/{}", language.name());
+        cases.push(RealCase { name, kind: RealCaseKind::Adopted(language) });
+    }
     cases
 }
 
@@ -217,6 +224,7 @@ impl RealCase {
                 gateway::tasks::check(bench, &case_folder, *between, *driver)
             }
             RealCaseKind::Doctor => doctor::check(bench, &case_folder),
+            RealCaseKind::Adopted(language) => adopted::check(bench, &case_folder, *language),
         }
     }
 }
