@@ -162,16 +162,28 @@ impl PythonTool {
     }
 }
 
-/// The certificates of the authorities that Mozilla trusts, in one file.
+/// The package with the certificates of the authorities that Mozilla trusts.
 const AUTHORITIES: &str = "certifi";
 const AUTHORITIES_VERSION: &str = "2026.10.19.post1";
 
-/// Returns the file with the certificates of the authorities that programs trust, after fetching it if it is not there yet.
-pub(crate) fn authorities(project: &Project) -> Result<PathBuf, ChoreFailure> {
-    let folder = project.below_target("tools/python").join(format!("{AUTHORITIES}-{AUTHORITIES_VERSION}"));
-    let (file, stamp) = (folder.join(AUTHORITIES).join("cacert.pem"), folder.join("complete"));
-    if stamp.exists() && file.exists() {
-        return Ok(file);
+/// The certificates of the authorities that programs trust.
+#[derive(Debug)]
+pub(crate) struct Authorities {
+    /// All of them, in one file.
+    pub(crate) certificates: PathBuf,
+    pub(crate) licence: PathBuf,
+}
+
+/// Returns the certificates of the authorities, after fetching them if they are not there yet.
+pub(crate) fn authorities(project: &Project) -> Result<Authorities, ChoreFailure> {
+    let name = format!("{AUTHORITIES}-{AUTHORITIES_VERSION}");
+    let folder = project.below_target("tools/python").join(&name);
+    let found = Authorities {
+        certificates: folder.join(AUTHORITIES).join("cacert.pem"),
+        licence: folder.join(format!("{name}.dist-info/licenses/LICENSE")),
+    };
+    if found.certificates.exists() && found.licence.exists() {
+        return Ok(found);
     }
     let pip = WHEEL.program(project)?.with_file_name("python");
     let task = ProgramRun::new(pip, project.root(), project.log("install-authorities"), INSTALL_DEADLINE);
@@ -180,8 +192,7 @@ pub(crate) fn authorities(project: &Project) -> Result<PathBuf, ChoreFailure> {
     run::run(
         task.arguments(flags).arguments(["--upgrade", "--target"]).arguments([&folder]).arguments([what]),
     )?;
-    fs::write(&stamp, "").map_err(|error| ChoreFailure::io(stamp.display(), &error))?;
-    Ok(file)
+    Ok(found)
 }
 
 /// Makes an environment of Python with nothing in it but pip.

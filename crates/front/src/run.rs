@@ -198,6 +198,7 @@ impl PipeSession {
         if taken == ReadOutcome::Nothing {
             return;
         }
+        self.work.catch_up(&mut self.effects);
         let now = self.work.now();
         while let Some(line) = self.from_client.lines.next_line() {
             self.work.mcp_session.client_line(now, ONLY_STREAM, line, &mut self.effects);

@@ -437,6 +437,14 @@ impl SessionRuntime {
         }
     }
 
+    /// Tells the session what is known of the servers now, before it reads a message: whoever has seen that the configuration was read
+    /// again counts on it for the next message.
+    pub(super) fn catch_up(&mut self, effects: &mut impl SessionEffects) {
+        if self.known.as_ref().is_some_and(|known| known.has_changed().unwrap_or(false)) {
+            self.servers_changed(effects);
+        }
+    }
+
     fn servers_changed(&mut self, effects: &mut impl SessionEffects) {
         let now = self.now();
         let known = self.known.as_mut().map(|known| known.borrow_and_update().clone());

@@ -24,7 +24,7 @@ const CONTAINERFILE: &str = "packaging/container/Containerfile";
 /// The user of the image, as `Containerfile` names it.
 const USERS: &str = "root:x:0:0::/root:/sbin/nologin\nunhang:x:10001:10001::/var/lib/unhang:/sbin/nologin\n";
 const GROUPS: &str = "root:x:0:\nunhang:x:10001:\n";
-/// Every image may come from anywhere: only those that were built here are read.
+/// No image comes from elsewhere, so none is refused.
 const POLICY: &str = r#"{"default": [{"type": "insecureAcceptAnything"}]}"#;
 
 /// The image's name.
@@ -44,7 +44,9 @@ pub(super) fn pack(release: &Release) -> Result<(), ChoreFailure> {
     let stage = release.stage("container")?;
     let root = stage.join("root");
     files::copy_program(program, &root.join(PROGRAM))?;
-    files::copy(&tools::authorities(release.project())?, &root.join(AUTHORITIES))?;
+    let authorities = tools::authorities(release.project())?;
+    files::copy(&authorities.certificates, &root.join(AUTHORITIES))?;
+    files::copy(&authorities.licence, &root.join("usr/share/doc/ca-certificates/LICENSE"))?;
     files::write(&root.join("etc/passwd"), USERS)?;
     files::write(&root.join("etc/group"), GROUPS)?;
     for licence in PAPERS.into_iter().filter(|paper| paper.starts_with("LICENSE")) {

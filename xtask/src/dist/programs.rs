@@ -80,7 +80,7 @@ pub(super) fn build_static(project: &Project, way: StaticBuild) -> Result<Option
     let Some(triple) = LINUX.into_iter().find(|triple| triple.starts_with(std::env::consts::ARCH)) else {
         return Ok(None);
     };
-    if std::env::consts::OS != "linux" {
+    if std::env::consts::OS != "linux" || !has_standard_library(project, triple)? {
         return Ok(None);
     }
     let mut flags = renamed_folders(project)?;

@@ -225,6 +225,7 @@ impl HttpSession {
         self.next_stream += 1;
         let key = self.next_stream;
         self.effects.opened(key, room, form, reply);
+        self.work.catch_up(&mut self.effects);
         let now = self.work.now();
         // The body becomes one line, as servers need it.
         self.work.mcp_session.client_line(now, key, Line::Whole(&one_line(body)), &mut self.effects);

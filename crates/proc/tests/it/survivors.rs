@@ -1,6 +1,6 @@
 //! What a killed shim leaves is found by somebody who never was its parent.
 
-use std::ffi::OsStr;
+use std::{ffi::OsStr, fs};
 
 use rustix::process::Signal;
 use unhang_proc::{
@@ -21,10 +21,19 @@ async fn killed(script: &str, tier: Tier, survivors: usize) -> Shim {
         left.len() == survivors + 1 && left.iter().all(|(_, line)| line.starts_with("sleep"))
     };
     wait_for(sleepers, || format!("{:?}", marked(&shim.marker))).await;
+    let started: Vec<u32> = marked(&shim.marker).iter().map(|(pid, _)| *pid).collect();
     shim.program.process.signal(Signal::KILL);
     shim.program.ended().await;
-    wait_for(|| marked(&shim.marker).len() == survivors, || format!("{:?}", marked(&shim.marker))).await;
+    // A process that is killed loses its command line first, and counts as alive for a moment more.
+    let alive = || started.iter().filter(|pid| is_alive(**pid)).count();
+    wait_for(|| alive() == survivors, || format!("{:?}", marked(&shim.marker))).await;
     shim
+}
+
+/// Returns whether a process is there and is no zombie.
+fn is_alive(pid: u32) -> bool {
+    let status = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    status.rsplit_once(") ").is_some_and(|(_, fields)| !fields.starts_with(['Z', 'X']))
 }
 
 /// Ends what is left, which takes as long as it takes, and leaves nobody.
