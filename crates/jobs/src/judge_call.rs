@@ -578,7 +578,12 @@ mod tests {
         let unfinished = folder.file(".job.json.abcdefghijkl");
         fs::write(&unfinished, "{").unwrap();
         test.store.write(|transaction| transaction.execute_batch("DROP TRIGGER forbid")).unwrap();
-        judge_call(&test.data, &mut test.store, &job, call, &admission).unwrap();
+        // A process that another test is starting has a copy of the lock until it executes its program.
+        let until = Deadline::after(Duration::from_secs(10));
+        while let JobFinding::Alive = judge_call(&test.data, &mut test.store, &job, call, &admission).unwrap()
+        {
+            assert!(!until.is_past(), "the lock of the first look is not free");
+        }
         assert!(test.get(record.job_id).record.status.is_final() && !unfinished.exists());
     }
 
