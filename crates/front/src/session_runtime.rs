@@ -418,17 +418,14 @@ impl SessionRuntime {
             SessionEvent::Said(call, aside) => self.said(Some(call), aside, effects),
             SessionEvent::SaidOutside(aside) => self.said(None, aside, effects),
             SessionEvent::QuestionOver(question) => {
-                let is_open = self.replies.remove(&question).is_some_and(|way| way.is_open());
-                match is_open {
+                match self.replies.remove(&question).is_some_and(|way| way.is_open()) {
                     true => self.mcp_session.question_withdrawn(now, question, effects),
                     // The reply was not a message of this session.
                     false => self.mcp_session.questions.answered_elsewhere(question),
                 }
             }
             SessionEvent::Followed(key, told) => self.mcp_session.task_changed(now, key, &told, effects),
-            SessionEvent::Updated(ResourceUpdate { server, uri }) => {
-                self.mcp_session.updated(now, &(server, uri), effects);
-            }
+            SessionEvent::Updated(of) => self.mcp_session.updated(now, &(of.server, of.uri), effects),
             SessionEvent::Tools => {
                 self.tools.as_mut().map(watch::Receiver::borrow_and_update);
                 self.mcp_session.tools_changed(now, self.toolbox.definitions(), effects);
@@ -437,8 +434,7 @@ impl SessionRuntime {
         }
     }
 
-    /// Tells the session what is known of the servers now, before it reads a message: whoever has seen that the configuration was read
-    /// again counts on it for the next message.
+    /// Tells the session the news of the servers, before it reads a message. The client may know already that they have changed.
     pub(super) fn catch_up(&mut self, effects: &mut impl SessionEffects) {
         if self.known.as_ref().is_some_and(|known| known.has_changed().unwrap_or(false)) {
             self.servers_changed(effects);
@@ -446,11 +442,9 @@ impl SessionRuntime {
     }
 
     fn servers_changed(&mut self, effects: &mut impl SessionEffects) {
-        let now = self.now();
         let known = self.known.as_mut().map(|known| known.borrow_and_update().clone());
-        if let Some(known) = known {
-            self.mcp_session.servers_changed(now, &known, effects);
-        }
+        let Some(known) = known else { return };
+        self.mcp_session.servers_changed(self.now(), &known, effects);
     }
 
     /// Hands a call over that has become a job, which goes on without the session. The call may have to stay a call instead.

@@ -566,15 +566,14 @@ mod tests {
     fn what_a_killed_process_has_left_of_the_copy_is_removed_with_the_end() {
         let mut test = TestFolder::new();
         let record = call(&test.starter.boot_id, NOBODY, None);
-        let job = test.accept(&record);
-        let folder = test.data.job(record.job_id);
+        let (job, folder) = (test.accept(&record), test.data.job(record.job_id));
         let admission = JobAdmission { starter: &test.starter, limit: None, is_open: false };
         let call = record.call.as_ref().unwrap();
         let forbid = "CREATE TRIGGER forbid BEFORE UPDATE ON jobs BEGIN SELECT RAISE(ABORT, 'no'); END";
         test.store.write(|transaction| transaction.execute_batch(forbid)).unwrap();
         judge_call(&test.data, &mut test.store, &job, call, &admission).unwrap_err();
-        let copy: JobRecord = folder.read(RECORD).unwrap().unwrap();
-        assert!(copy.status.is_final(), "the copy is there before the row is final");
+        let copy = folder.read::<JobRecord>(RECORD).unwrap().unwrap().status;
+        assert!(copy.is_final(), "the copy is there before the row is final");
         let unfinished = folder.file(".job.json.abcdefghijkl");
         fs::write(&unfinished, "{").unwrap();
         test.store.write(|transaction| transaction.execute_batch("DROP TRIGGER forbid")).unwrap();
@@ -594,9 +593,8 @@ mod tests {
         let job = test.accept(&record);
         let _held = Lock::try_take(&test.data.job(record.job_id).file(LOCK)).unwrap().unwrap();
         let admission = JobAdmission { starter: &test.starter, limit: None, is_open: false };
-        let call = record.call.as_ref().unwrap();
-        let found = judge_call(&test.data, &mut test.store, &job, call, &admission).unwrap();
+        let found = judge_call(&test.data, &mut test.store, &job, &record.call.unwrap(), &admission).unwrap();
         assert!(matches!(found, JobFinding::Alive), "{found:?}");
-        assert_eq!(test.get(record.job_id), job);
+        assert_eq!(test.get(job.record.job_id), job);
     }
 }
