@@ -40,29 +40,23 @@ impl DebianTool {
             return Ok(self.name.into());
         }
         let folder = project.below_target("tools/debian").join(self.name);
-        let (root, stamp) = (folder.join("root"), folder.join("complete"));
-        if !stamp.exists() {
-            self.unpack(project, &folder, &root).map_err(|failure| {
-                let told = format!(
-                    "{0} is needed: install it (most distributions have the package {0}); unpacking it from Debian's packages \
-                     did not work either ({failure})",
-                    self.name
-                );
-                match failure.output() {
-                    Some(output) => ChoreFailure::new(told).with_output(output),
-                    None => ChoreFailure::new(told),
-                }
-            })?;
-            fs::write(&stamp, "").map_err(|error| ChoreFailure::io(stamp.display(), &error))?;
-        }
+        let root = folder.join("root");
+        tools::once(&folder, &[], || self.unpack(project, &folder, &root)).map_err(|failure| {
+            let told = format!(
+                "{0} is needed: install it (most distributions have the package {0}); unpacking it from Debian's packages \
+                 did not work either ({failure})",
+                self.name
+            );
+            match failure.output() {
+                Some(output) => ChoreFailure::new(told).with_output(output),
+                None => ChoreFailure::new(told),
+            }
+        })?;
         Ok(root.join("usr/bin").join(self.name))
     }
 
     fn unpack(&self, project: &Project, folder: &Path, root: &Path) -> Result<(), ChoreFailure> {
         let (lists, cache, packages) = (folder.join("lists"), folder.join("cache"), folder.join("packages"));
-        if folder.exists() {
-            fs::remove_dir_all(folder).map_err(|error| ChoreFailure::io(folder.display(), &error))?;
-        }
         for made in [lists.join("partial"), cache.join("archives/partial"), packages.clone()] {
             fs::create_dir_all(&made).map_err(|error| ChoreFailure::io(made.display(), &error))?;
         }

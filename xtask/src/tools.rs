@@ -182,16 +182,14 @@ pub(crate) fn authorities(project: &Project) -> Result<Authorities, ChoreFailure
         certificates: folder.join(AUTHORITIES).join("cacert.pem"),
         licence: folder.join(format!("{name}.dist-info/licenses/LICENSE")),
     };
-    if found.certificates.exists() && found.licence.exists() {
-        return Ok(found);
-    }
-    let pip = WHEEL.program(project)?.with_file_name("python");
-    let task = ProgramRun::new(pip, project.root(), project.log("install-authorities"), INSTALL_DEADLINE);
-    let flags = ["-m", "pip", "install", "--no-deps", "--disable-pip-version-check", "--no-input", "--quiet"];
-    let what = format!("{AUTHORITIES}=={AUTHORITIES_VERSION}");
-    run::run(
-        task.arguments(flags).arguments(["--upgrade", "--target"]).arguments([&folder]).arguments([what]),
-    )?;
+    once(&folder, &[], || {
+        let pip = WHEEL.program(project)?.with_file_name("python");
+        let task = ProgramRun::new(pip, project.root(), project.log("install-authorities"), INSTALL_DEADLINE);
+        let flags =
+            ["-m", "pip", "install", "--no-deps", "--disable-pip-version-check", "--no-input", "--quiet"];
+        let what = format!("{AUTHORITIES}=={AUTHORITIES_VERSION}");
+        run::run(task.arguments(flags).arguments(["--target"]).arguments([&folder]).arguments([what]))
+    })?;
     Ok(found)
 }
 

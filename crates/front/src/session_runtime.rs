@@ -425,7 +425,7 @@ impl SessionRuntime {
                 }
             }
             SessionEvent::Followed(key, told) => self.mcp_session.task_changed(now, key, &told, effects),
-            SessionEvent::Updated(of) => self.mcp_session.updated(now, &(of.server, of.uri), effects),
+            SessionEvent::Updated(news) => self.mcp_session.updated(now, &(news.server, news.uri), effects),
             SessionEvent::Tools => {
                 self.tools.as_mut().map(watch::Receiver::borrow_and_update);
                 self.mcp_session.tools_changed(now, self.toolbox.definitions(), effects);

@@ -95,9 +95,9 @@ impl AddedCapabilities {
         is_about_jobs(tool, self.names) && !self.theirs.contains(tool)
     }
 
-    /// Returns whether these params call a tool of ours.
+    /// Returns whether a call with these params names a tool that the guard has added.
     pub(super) fn is_call_of_ours(&self, params: Json<'_>) -> bool {
-        // Most params do not have the prefix of our tools anywhere, and a look into them costs more than the search for it.
+        // Most calls do not contain the prefix of these tools. A search for it costs less than parsing the params.
         may_have(params.get(), self.names.prefix)
             && params.member("name").and_then(Json::text).is_some_and(|name| self.is_ours(&name))
     }

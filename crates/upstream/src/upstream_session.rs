@@ -375,7 +375,7 @@ impl UpstreamSession {
         if wants_progress {
             params = with_progress_token(Json::new(params.as_bytes()), &id);
         } else if let Some(without) = without_progress_token(&params) {
-            // A caller's own token may equal one of ours, and the server's progress would then reach the wrong caller.
+            // The client's own token may equal a token of another call. The server's progress would then reach the wrong client.
             params = without;
         }
         if self.is_stateless() {

@@ -48,13 +48,7 @@ fn written(bench: &CaseContext, case_folder: &CaseFolder, file: &Path) -> Result
     let mut servers = Map::new();
     for server in PublicServer::ALL {
         server.furnish(case_folder)?;
-        let words: Vec<_> = server
-            .command(bench, case_folder)
-            .iter()
-            .map(|word| word.to_string_lossy().into_owned())
-            .collect();
-        let [command, arguments @ ..] = &words[..] else { continue };
-        servers.insert(server.name().to_owned(), json!({ "command": command, "args": arguments }));
+        servers.insert(server.name().to_owned(), server.entry(bench, case_folder));
     }
     let text = format!("{:#}\n", json!({ "mcpServers": servers }));
     let parent = file.parent().unwrap_or(Path::new("."));

@@ -32,19 +32,12 @@ pub(crate) fn check(bench: &CaseContext, case_folder: &CaseFolder) -> Result<(),
     let mut servers = Map::new();
     for server in SERVERS {
         server.furnish(case_folder)?;
-        let words: Vec<String> = server
-            .command(bench, case_folder)
-            .iter()
-            .map(|word| word.to_string_lossy().into_owned())
-            .collect();
         let variables = case_folder.environment().into_iter();
         let variables: Map<String, Value> =
             variables.map(|(name, value)| (name.to_owned(), value.to_string_lossy().into())).collect();
-        let [command, arguments @ ..] = &words[..] else { continue };
-        servers.insert(
-            server.name().to_owned(),
-            json!({ "command": command, "args": arguments, "env": variables }),
-        );
+        let mut entry = server.entry(bench, case_folder);
+        entry["env"] = variables.into();
+        servers.insert(server.name().to_owned(), entry);
     }
     let text = json!({ "mcpServers": servers }).to_string();
     fs::write(&file, text).map_err(|error| ChoreFailure::io(file.display(), &error))?;

@@ -5,6 +5,8 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
+use serde_json::{Value, json};
+
 use crate::failure::ChoreFailure;
 use crate::run::{self, ProgramRun};
 
@@ -84,6 +86,13 @@ impl PublicServer {
             }
             Self::Gms => python("gms-mcp"),
         }
+    }
+
+    /// The entry that starts it, as the files of clients have it.
+    pub(crate) fn entry(self, bench: &CaseContext, case_folder: &CaseFolder) -> Value {
+        let words = self.command(bench, case_folder).into_iter();
+        let mut words = words.map(|word| Value::from(word.to_string_lossy()));
+        json!({ "command": words.next(), "args": words.collect::<Vec<_>>() })
     }
 
     /// Puts into the case's folder what the scenario relies on.

@@ -6,16 +6,16 @@ use unhang_jobs::{log::LogStream, record::JobState};
 
 use crate::common::{Bench, until};
 
-/// What was seen of a file while something was awaited.
+/// The growth of a file, as a test sees it that looks at the file every millisecond.
 #[derive(Default)]
 struct SeenGrowth {
     /// The most bytes that it had on the disk.
     most_on_disk: u64,
-    /// The most bytes that were written between two looks, each a millisecond after the last one if the machine has time for it.
+    /// The most bytes that a writer added between two looks. A busy machine makes the test look later.
     largest_step: u64,
 }
 
-/// Looks at a file while something is awaited.
+/// Awaits a future, and looks at a file meanwhile.
 async fn growth_during<T>(path: &Path, awaited: impl Future<Output = T>) -> (T, SeenGrowth) {
     let (mut seen, mut length) = (SeenGrowth::default(), 0);
     let mut awaited = pin!(awaited);
@@ -45,8 +45,8 @@ async fn a_gibibyte_at_full_speed_does_not_stay_on_the_disk_and_keeps_its_last_l
     let log = bench.job(id).join("stdout.log");
     let (status, SeenGrowth { most_on_disk, largest_step }) = growth_during(&log, bench.end(id)).await;
     assert_eq!(status.record.status, JobState::Completed);
-    // A busy machine lets the supervisor wait as it lets this test wait: once for the write, and once behind its pause.
-    let most = (64 << 20) + 2 * largest_step;
+    // A busy machine delays the supervisor as it delays this test, twice in each round: at the write, and after the pause.
+    let most = ((64 << 20) + 2 * largest_step).min(GIBIBYTE / 4);
     assert!(most_on_disk <= most, "{} MiB were on the disk, not {}", most_on_disk >> 20, most >> 20);
     let metadata = log.metadata().unwrap();
     assert!(metadata.len() > GIBIBYTE && metadata.blocks() * 512 <= 9 << 20, "{metadata:?}");

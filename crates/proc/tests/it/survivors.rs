@@ -30,7 +30,7 @@ async fn killed(script: &str, tier: Tier, survivors: usize) -> Shim {
     shim
 }
 
-/// Returns whether a process is there and is no zombie.
+/// Returns whether a process exists and has not ended. A zombie has ended.
 fn is_alive(pid: u32) -> bool {
     let status = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     status.rsplit_once(") ").is_some_and(|(_, fields)| !fields.starts_with(['Z', 'X']))

@@ -1,7 +1,7 @@
 //! Keeps a measurement on one processor.
 //!
-//! A call passes through three processes. Whether the system puts two of them on one processor or on two changes its time by up to a factor
-//! of eight, and the choice lasts as long as the processes do. It is no merit of either side of a comparison.
+//! A call passes through three processes. The system places them on one processor or on several, and keeps that choice for as long as they
+//! live. The choice changes the time of a call by up to a factor of eight, and neither side of a comparison has an influence on it.
 //!
 //! Invariant: processes that the thread starts meanwhile inherit its processor. The thread has its former processors back when the value is
 //! dropped.
