@@ -1,6 +1,8 @@
 //! The binary `unhang`. It parses the command line, runs the command, and maps the outcome to an exit code.
 use std::process::ExitCode;
 
+use unhang::process::give_back_large_blocks;
+
 mod arguments;
 mod commands;
 mod consent;
@@ -14,6 +16,7 @@ mod server_name;
 mod signals;
 
 fn main() -> ExitCode {
+    give_back_large_blocks();
     // Lifelines and supervisors come first: they have to stay small, so they touch neither the argument parser nor the runtime.
     if let Some(code) = own_program::small_process() {
         return code;

@@ -60,4 +60,4 @@ use unix as system;
 
 pub use pipe::take_standard_streams;
 pub use rescue::{adopt_orphans, reap_orphans};
-pub use system::give_back_code;
+pub use system::{give_back_code, give_back_large_blocks};

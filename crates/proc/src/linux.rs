@@ -7,6 +7,7 @@
 
 mod code;
 pub(crate) mod control_group;
+mod heap;
 
 use std::{
     ffi::{CStr, c_int, c_long},
@@ -36,6 +37,7 @@ use crate::table::ProcessEntry;
 
 pub use code::give_back_code;
 pub(crate) use code::{code_mappings, give_back_mappings};
+pub use heap::give_back_large_blocks;
 
 /// A send to a closed socket is an error, not a signal.
 pub(crate) const NO_SIGNAL: SendFlags = SendFlags::NOSIGNAL;

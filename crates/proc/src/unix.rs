@@ -38,6 +38,9 @@ const MOST_PROCESSES: usize = 16384;
 /// Does nothing: code that only the start needed stays mapped here.
 pub fn give_back_code() {}
 
+/// Does nothing: the allocators of these systems have no such setting.
+pub fn give_back_large_blocks() {}
+
 /// Returns nothing, since [`give_back_code`] does nothing here.
 pub(crate) fn code_mappings() -> Vec<Range<usize>> {
     Vec::new()
