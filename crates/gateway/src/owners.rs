@@ -36,8 +36,8 @@ const VERDICT_OF_LEADER: Duration = Duration::from_millis(350);
 pub(super) const NAME: &str = "unhang";
 
 /// The hint about a leader that has ended.
-const LOST: &str =
-    "another window starts the servers when they are needed; send the request again if it is safe to repeat";
+const LOST: &str = "its server may have done it, or may still work on it; if it is not safe to repeat, look for it with \
+                    `unhang job list` first; another window starts the servers for the next request";
 
 /// Words the loss of a request for this server that ended with the leader: what happened, and what to do.
 pub fn leader_lost(owner: Option<&str>, method: &str) -> (String, &'static str) {

@@ -102,6 +102,7 @@ fn a_call_that_another_process_had_is_lost_with_it_and_the_client_is_told() {
         text.starts_with("`tools/call` was not answered: the window that ran the servers has ended; "),
         "{text}"
     );
+    assert!(text.contains("its server may have done it, or may still work on it"), "{text}");
     ask(&mut front, 3, "tools/call", &with("unhang.one-other.1"));
     let error = front.heard_fault(3, -32602);
     let text = error["message"].as_str().unwrap_or_default();
