@@ -157,6 +157,9 @@ pub const LIST_PATIENCE: Duration = Duration::from_secs(2);
 /// How long a list request of a client waits while a server is asked whether its list has changed. A server that works on one call at a time
 /// answers only after that call; then the known list has to do.
 pub const LIST_REFRESH_PATIENCE: Duration = Duration::from_secs(1);
+/// How long a guard waits for the list of tools that it has requested itself, to learn which names the server has. Clients give a request up
+/// after 10 s and more (peers.md 3.3).
+pub const OWN_LIST_PATIENCE: Duration = Duration::from_secs(5);
 /// How long the tools of a server wait for its other lists. Lists that come later are published when they come.
 pub const TOOLS_PATIENCE: Duration = Duration::from_secs(1);
 /// The time from one notification of a changed list to the next for which a server announces a change and its list is the same. Some servers

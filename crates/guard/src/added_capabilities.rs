@@ -3,7 +3,8 @@
 //!
 //! Theory of operation. The server's description of itself and of its tools passes through here on its way to the client. Our tools are
 //! added behind the last of the server's tools, under a prefix that none of its own has. A server that has tasks keeps them. Its calls are
-//! then handed over in words alone, so that no task of ours looks like one of its own.
+//! then handed over in words alone, so that no task of ours looks like one of its own. If the client lists no tools, the guard requests the
+//! list itself (`tool_list`).
 //!
 //! Some clients ask for the list again when it changes. Such a client is told that it has changed, and gets our tools, with the first job
 //! that it has to ask about. A client that is not known to do so gets our tools from the start.
@@ -14,7 +15,7 @@
 //! - A name belongs to the server if the server has a tool of that name.
 //! - The facts that are kept about a server are bounded.
 
-use std::{borrow::Cow, collections::HashSet};
+use std::{borrow::Cow, collections::HashSet, time::Duration};
 
 use unhang_bridge::tools::is_repeatable;
 use unhang_bridge::{
@@ -23,7 +24,9 @@ use unhang_bridge::{
 };
 use unhang_wire::{Json, ResponseOutcome, may_have, text_member};
 
-use super::{calls::GuardedCall, client_profile::ClientProfile, promotion::PlannedPromotion};
+use super::{
+    calls::GuardedCall, client_profile::ClientProfile, promotion::PlannedPromotion, tool_list::ToolList,
+};
 use unhang_core::revision::Revision;
 use unhang_front as front;
 use unhang_tools::{Definition, is_about_jobs, job_report::ToolNames, listed_by_the_guard};
@@ -51,6 +54,8 @@ pub(super) struct AddedCapabilities {
     names: ToolNames,
     /// Whether the names have been told to somebody, so that they stay.
     are_fixed: bool,
+    /// The guard's own look at the server's tools.
+    pub(super) tool_list: ToolList,
     /// The server's tools whose names begin as ours may.
     theirs: HashSet<Box<str>>,
     /// The server's tools that may be called once more.
@@ -68,6 +73,7 @@ impl Default for AddedCapabilities {
         Self {
             names: ToolNames { prefix: PREFIXES[0] },
             are_fixed: false,
+            tool_list: ToolList::default(),
             theirs: HashSet::new(),
             repeatable: HashSet::new(),
             has_tasks: None,
@@ -88,6 +94,35 @@ impl AddedCapabilities {
     pub(super) fn names(&mut self) -> ToolNames {
         self.are_fixed = true;
         self.names
+    }
+
+    /// Returns whether the guard has to ask for the server's tools before it names its own.
+    pub(super) fn needs_tool_list(&self) -> bool {
+        !self.are_fixed && self.tool_list.is_unknown()
+    }
+
+    /// Returns until when the names of our tools wait for the server's list. Returns `None` if they do not wait.
+    pub(super) fn waits_for_tools(&self, now: Duration) -> Option<Duration> {
+        self.tool_list.waits_until(now).filter(|_| !self.are_fixed)
+    }
+
+    /// Learns from a page that the guard has requested, or from the server's refusal (`None`). Returns the cursor of the next page to
+    /// request, or `None` if that was the last one.
+    pub(super) fn learn_page(&mut self, outcome: Option<&ResponseOutcome<'_>>) -> Option<String> {
+        let page = match outcome {
+            Some(ResponseOutcome::Result(page)) => Some(*page),
+            _ => None,
+        };
+        if let Some(tools) = page.and_then(|page| page.member("tools")) {
+            tools.each_element(|tool| self.learn(tool));
+            self.choose_names();
+        }
+        let cursor = page.and_then(|page| text_member(page, "nextCursor"));
+        let cursor = cursor.filter(|_| self.tool_list.take_page());
+        if cursor.is_none() {
+            self.tool_list.known();
+        }
+        cursor
     }
 
     /// Returns whether this is a tool of ours.
@@ -183,6 +218,9 @@ impl AddedCapabilities {
         });
         self.choose_names();
         let is_last = result.member("nextCursor").is_none_or(|cursor| cursor.get() == "null");
+        if is_last {
+            self.tool_list.known();
+        }
         let is_listed = |tool: &Definition| is_last && !self.waits && self.is_ours(&tool.name);
         let ours = listed_by_the_guard(self.names).filter(is_listed);
         tools.extend(ours.map(|tool| Cow::Owned(tool.to_json(revision).to_string())));
@@ -220,7 +258,25 @@ fn with_changing_tools(result: Json<'_>) -> Option<String> {
     Some(Splice::new(result).set("capabilities", capabilities.apply()?).apply()?.into_owned())
 }
 
-/// Returns whether a server answers a call with a task although its client has not declared tasks (SEP-2663).
+/// Warns of a server that answers a call with a task although its client has not declared tasks (SEP-2663).
+pub(super) fn warn_of_undeclared_task(
+    call: &GuardedCall,
+    outcome: &ResponseOutcome<'_>,
+    client: &ClientProfile,
+    server: &str,
+) {
+    if is_undeclared_task(call, outcome, client) {
+        tracing::warn!(
+            server,
+            client = client.name(),
+            "it answered `{}` (id {}) with a task, but the client declared no support for tasks; \
+             this is a fault of the server",
+            call.method,
+            call.client_id
+        );
+    }
+}
+
 pub(super) fn is_undeclared_task(
     call: &GuardedCall,
     outcome: &ResponseOutcome<'_>,

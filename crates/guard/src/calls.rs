@@ -9,8 +9,10 @@ use std::{cmp::min, collections::HashMap, time::Duration};
 
 use unhang_core::{
     batch::BatchId,
+    clients,
     config::{LATE_IDS, STRAY_ANSWER_PATIENCE},
     heartbeat::Heartbeat,
+    limits::Limits,
     queue::Class,
 };
 use unhang_wire::{Completion, Id, InFlight, Invalid, RegisterError};
@@ -29,6 +31,20 @@ pub(super) enum Role {
     /// `subscriptions/listen`. It is answered when it ends, so it has no deadline (protocol.md 1.3).
     Listen,
     Other,
+}
+
+impl Role {
+    /// Returns how long a request may take that a running server answers, or `None` if it has no limit. The client's own timeout for a call
+    /// is `clock`.
+    pub(super) fn limit(self, method: &str, limits: &Limits, clock: Option<Duration>) -> Option<Duration> {
+        match (method, self) {
+            (_, Role::Listen) => None,
+            (_, Role::Initialize) => Some(limits.start_timeout),
+            // `tasks/result` blocks until the task ends, so it counts as a call (protocol.md 2.1).
+            ("tools/call" | "tasks/result", _) => Some(clients::call_limit(clock, limits.call_timeout)),
+            _ => Some(limits.request_timeout),
+        }
+    }
 }
 
 /// A request of the client that waits for its answer. The key of the table is the id on the server's side.

@@ -4,11 +4,12 @@
 
 use std::time::Duration;
 
+use serde_json::Value;
 use unhang_bridge::Era;
 use unhang_core::{clients, revision::Revision, session::RecordedSession};
-use unhang_wire::{self as wire, Id, Json, ResponseOutcome};
+use unhang_wire::{self as wire, Id, Json, ResponseOutcome, compose};
 
-use super::from_client::WrapRequest;
+use super::wrap_request::WrapRequest;
 use unhang_upstream::keeping::LONGEST_ROOTS;
 
 /// The era of the client (protocol.md 1.4). The guard mirrors it.
@@ -71,7 +72,7 @@ impl ClientProfile {
     /// Learns from a request about the client and its session. Returns `None` if the request does not introduce the client.
     pub(super) fn learn(&mut self, request: &WrapRequest<'_>) -> Option<ClientIntroduction> {
         let (raw, id_span) = (request.raw, || request.id_span.clone());
-        match (request.method, request.params) {
+        match (&*request.method, request.params) {
             ("initialize", params) => {
                 self.era = ClientEra::Legacy;
                 // A client of both eras may have asked without a handshake before.
@@ -185,18 +186,29 @@ impl ClientProfile {
 
     /// Returns the cheapest request of the client's era (protocol.md 3.1).
     pub(super) fn probe(&self, id: &Id) -> Vec<u8> {
-        let id = id.to_json();
-        match &self.modern_version {
-            Some(version) => {
-                let version = serde_json::Value::from(version.as_str());
-                let info = concat!(r#"{"name":"unhang","version":""#, env!("CARGO_PKG_VERSION"), r#""}"#);
-                format!(
-                    r#"{{"jsonrpc":"2.0","id":{id},"method":"server/discover","params":{{"_meta":{{"io.modelcontextprotocol/protocolVersion":{version},"io.modelcontextprotocol/clientInfo":{info},"io.modelcontextprotocol/clientCapabilities":{{}}}}}}}}"#
-                )
+        match self.meta() {
+            Some(meta) => {
+                compose::request(id, "server/discover", &serde_json::json!({ "_meta": meta }).to_string())
             }
-            None => format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"ping"}}"#),
+            None => format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"ping"}}"#).into_bytes(),
         }
-        .into_bytes()
+    }
+
+    /// Returns the request for a page of the server's tools, in the client's era.
+    pub(super) fn list_tools(&self, id: &Id, cursor: Option<&str>) -> Vec<u8> {
+        let members = [("cursor", cursor.map(Value::from)), ("_meta", self.meta())];
+        let members = members.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?)));
+        compose::request(id, "tools/list", &Value::from_iter(members).to_string())
+    }
+
+    /// Returns what the guard says of itself in a request of its own, if the client's era has that.
+    fn meta(&self) -> Option<Value> {
+        let version = self.modern_version.as_ref()?;
+        Some(serde_json::json!({
+            "io.modelcontextprotocol/protocolVersion": version,
+            "io.modelcontextprotocol/clientInfo": { "name": "unhang", "version": env!("CARGO_PKG_VERSION") },
+            "io.modelcontextprotocol/clientCapabilities": {},
+        }))
     }
 
     /// Returns the messages that a fresh process is told again.

@@ -14,17 +14,18 @@ use unhang_wire::{
 use super::{
     calls::{GuardedCall, Role},
     effects::{WrapAction, WrapEffects},
-    local_jobs::{self, LocalJobs},
+    local_jobs,
+    progress::has_heartbeats,
     promotion::{Join, PromotionRules, unrelated, without_task},
     questions::{self, Asker, ServerQuestion},
     session_phase::WrapPhase,
     supervision::ServerLink,
+    wrap_request::WrapRequest,
     wrap_session::WrapSession,
 };
 use unhang_core::{
     batch::BatchId,
     breaker::BreakerVerdict,
-    clients,
     config::RETRY_BYTES,
     exit,
     fault::FaultKind,
@@ -32,16 +33,6 @@ use unhang_core::{
     refusal::{self, Addressee, BATCH_REVISION, ErrorReport, gets_an_answer},
     units::in_words,
 };
-
-/// A request as it came, with the data that is needed to judge it.
-pub(super) struct WrapRequest<'a> {
-    pub id: Id,
-    pub id_span: Range<usize>,
-    pub method: &'a str,
-    pub params: Option<Json<'a>>,
-    pub raw: &'a [u8],
-    pub batch: Option<BatchId>,
-}
 
 impl WrapSession {
     /// Takes a line of the client.
@@ -61,7 +52,7 @@ impl WrapSession {
         match piece {
             Piece::Message(Message { raw, body }) => match body {
                 Body::Request { id, id_span, method, params } => {
-                    let request = WrapRequest { id, id_span, method: &method, params, raw, batch };
+                    let request = WrapRequest { id, id_span, method, params, raw, batch, since: self.now };
                     self.client_request(&request, effects);
                 }
                 Body::Notification { method, params } => {
@@ -93,36 +84,63 @@ impl WrapSession {
 
     fn client_request(&mut self, request: &WrapRequest<'_>, effects: &mut impl WrapEffects) {
         self.counters.requests += 1;
-        let is_about_jobs = |params| {
-            self.added_capabilities
-                .as_ref()
-                .is_some_and(|added_capabilities| added_capabilities.is_about_jobs(request.method, params))
-        };
+        match self.refusal(request) {
+            Some(error_report) => self.refuse_request(request, error_report, effects),
+            None => self.dispatch(request, effects),
+        }
+    }
+
+    fn refuse_request(
+        &mut self,
+        request: &WrapRequest<'_>,
+        error_report: ErrorReport<'_>,
+        effects: &mut impl WrapEffects,
+    ) {
+        self.refuse(request.addressee(), error_report, effects);
+        if matches!(self.phase, WrapPhase::Unstartable { .. }) {
+            self.finish(exit::UNREACHABLE, effects);
+        }
+    }
+
+    /// Gives a request to the party that answers it: the server, or the local job server.
+    fn dispatch(&mut self, request: &WrapRequest<'_>, effects: &mut impl WrapEffects) {
+        let names = self.added_capabilities.as_deref();
+        let is_about_jobs = |params| names.is_some_and(|names| names.is_about_jobs(&request.method, params));
         let is_for_job_server = request.params.is_some_and(is_about_jobs);
-        let refusal_of_addressee = |wrap_session: &Self| match is_for_job_server {
-            true => LocalJobs::refusal(effects.job_server_backlog(), wrap_session.limits.queue_bytes),
-            false => wrap_session
+        let error_report = match is_for_job_server {
+            true => self.local_jobs.refusal(effects.job_server_backlog(), self.limits.queue_bytes),
+            false => self
                 .refusal_of_server(effects)
-                .or_else(|| wrap_session.promotion_rules()?.refusal_of_task(request.method, request.params)),
+                .or_else(|| self.promotion_rules()?.refusal_of_task(&request.method, request.params)),
         };
-        if let Some(error_report) = self.refusal(request).or_else(|| refusal_of_addressee(self)) {
-            let to = Addressee::request(&request.id, request.method, request.batch);
-            self.refuse(to, error_report, effects);
-            if matches!(self.phase, WrapPhase::Unstartable { .. }) {
-                self.finish(exit::UNREACHABLE, effects);
-            }
-            return;
+        if let Some(error_report) = error_report {
+            return self.refuse_request(request, error_report, effects);
         }
         if is_for_job_server {
             return self.ask_job_server(request, effects);
         }
         let verdict = self.breaker.ask(self.now);
         if let BreakerVerdict::Refuse(wait) = verdict {
-            let to = Addressee::request(&request.id, request.method, request.batch);
             let error_report = self.breaker.refusal(&self.name, wait);
-            return self.refuse(to, error_report, effects);
+            return self.refuse_request(request, error_report, effects);
         }
         self.accept(request, verdict == BreakerVerdict::Trial, effects);
+    }
+
+    /// Ends the wait for the server's list of tools, if it is over. Requests go to the party that answers them, and calls become jobs.
+    pub(super) fn end_wait_for_tools(&mut self, effects: &mut impl WrapEffects) {
+        let Some(names) = &mut self.added_capabilities else { return };
+        if names.waits_for_tools(self.now).is_some() {
+            return;
+        }
+        for wire_id in names.tool_list.take_due() {
+            if self.calls.get(&wire_id).is_some_and(GuardedCall::is_overdue) {
+                self.promote(&wire_id);
+            }
+        }
+        for undecided in self.local_jobs.take_undecided() {
+            undecided.requests().for_each(|request| self.dispatch(&request, effects));
+        }
     }
 
     /// Returns why a request is refused, or `None` if it is taken.
@@ -182,13 +200,18 @@ impl WrapSession {
     /// Sends a request to the local job server.
     fn ask_job_server(&mut self, request: &WrapRequest<'_>, effects: &mut impl WrapEffects) {
         self.learn_from(request);
+        self.ask_for_tools(effects);
+        let limit = self.limit_of(&request.method, local_jobs::role_of(&request.method));
+        let names = self.added_capabilities.as_ref();
+        if names.is_some_and(|names| names.waits_for_tools(self.now).is_some()) {
+            return self.local_jobs.hold(request, limit);
+        }
         let introduction = self.local_jobs.take_introduction().then(|| self.own_id());
-        let limit = self.limit_of(request.method, local_jobs::role_of(request.method));
         let Some(added_capabilities) = &mut self.added_capabilities else { return };
         if let Some(id) = introduction {
             self.local_jobs.introduce(id, &self.client, added_capabilities, effects);
         }
-        self.local_jobs.ask(request, (self.now, limit), added_capabilities, effects);
+        self.local_jobs.ask(request, limit, added_capabilities, effects);
     }
 
     /// Takes a line of the local job server.
@@ -252,12 +275,15 @@ impl WrapSession {
 
     fn accept(&mut self, request: &WrapRequest<'_>, is_trial: bool, effects: &mut impl WrapEffects) {
         self.learn_from(request);
-        let role = match request.method {
+        if request.method == "tools/call" {
+            self.ask_for_tools(effects);
+        }
+        let role = match &*request.method {
             "initialize" => Role::Initialize,
             "subscriptions/listen" => Role::Listen,
             _ => Role::Other,
         };
-        let limit = self.limit_of(request.method, role);
+        let limit = self.limit_of(&request.method, role);
         tracing::debug!(
             server = self.name,
             "waiting for the answer to `{}` (id {}), at most {}",
@@ -265,18 +291,18 @@ impl WrapSession {
             request.id,
             limit.map_or_else(|| "until it ends".to_owned(), in_words)
         );
-        let mut call = GuardedCall::new(request.id.clone(), request.method, role, self.now, limit);
+        let mut call = GuardedCall::new(request.id.clone(), &request.method, role, request.since, limit);
         call.token = request.params.and_then(wire::progress_token);
         call.batch = request.batch;
         let mut joins = None;
         if let Some(rules) = self.promotion_rules() {
-            call.copes_with_tasks = rules.is_list_for_tasks(request.method, request.params);
-            call.promotion = rules.plan(request.method, request.params, (self.now, limit));
+            call.copes_with_tasks = rules.is_list_for_tasks(&request.method, request.params);
+            call.promotion = rules.plan(&request.method, request.params, (request.since, limit));
             let may_join = request.params.filter(|_| call.promotion.is_some());
             joins = may_join.and_then(|params| rules.same_call(params, effects));
         }
         let is_of_a_task = call.waits_for_its_task();
-        let token = call.token.clone().filter(|_| self.has_heartbeats(request.method));
+        let token = call.token.clone().filter(|_| has_heartbeats(&self.limits, &request.method));
         self.progress_tokens.revive(call.token.as_ref());
         let WrapSession { calls, own_requests, questions, local_jobs, .. } = self;
         let is_free_elsewhere = |id: &Id| questions.is_free(id) && !local_jobs.has(id);
@@ -328,12 +354,6 @@ impl WrapSession {
         Some(PromotionRules { server, limits, client, calls, added_capabilities })
     }
 
-    /// Returns whether requests of this method have heartbeats. There are none with `quiet`, or if calls never become jobs.
-    fn has_heartbeats(&self, method: &str) -> bool {
-        let is_wanted = method == "tools/call" && self.limits.promote_after.has_heartbeats();
-        is_wanted && !(self.limits.quiet)
-    }
-
     /// Sends a call to the server, or holds it until the server is back.
     fn send(&mut self, wire_id: Id, line: &[u8], effects: &mut impl WrapEffects) {
         let live = self.server.is_live();
@@ -367,16 +387,8 @@ impl WrapSession {
     }
 
     /// Returns how long a request may take, or `None` if it has no limit.
-    pub(super) fn limit_of(&self, method: &str, role: Role) -> Option<Duration> {
-        let limit = match (method, role) {
-            (_, Role::Listen) => return None,
-            (_, Role::Initialize) => self.limits.start_timeout,
-            // `tasks/result` blocks until the task ends, so it counts as a call (protocol.md 2.1).
-            ("tools/call" | "tasks/result", _) => {
-                clients::call_limit(self.client.call_clock(), self.limits.call_timeout)
-            }
-            _ => self.limits.request_timeout,
-        };
+    fn limit_of(&self, method: &str, role: Role) -> Option<Duration> {
+        let limit = role.limit(method, &self.limits, self.client.call_clock())?;
         Some(self.server.with_start(limit, self.now, self.limits.start_timeout))
     }
 
@@ -520,11 +532,8 @@ impl WrapSession {
         batch: Option<BatchId>,
         effects: &mut impl WrapEffects,
     ) {
-        if invalid.shape == MessageShape::Response
-            && let Some(id) = &invalid.id
-            && let Completion::Matched(question) | Completion::Repaired { entry: question, .. } =
-                self.questions.complete(id)
-        {
+        let id = invalid.id.as_ref().filter(|_| invalid.shape == MessageShape::Response);
+        if let Some(question) = id.and_then(|id| self.questions.end(id)) {
             let happened = format!(
                 "the client answered `{}` with an invalid response: {}",
                 question.method, invalid.reason
@@ -547,10 +556,7 @@ impl WrapSession {
             self.refuse(Addressee { id, method, ..Addressee::nobody() }, error_report, effects);
             return;
         }
-        if let Some(id) = &oversized.id
-            && let Completion::Matched(question) | Completion::Repaired { entry: question, .. } =
-                self.questions.complete(id)
-        {
+        if let Some(question) = oversized.id.as_ref().and_then(|id| self.questions.end(id)) {
             return self.refuse_question(&question, error_report, effects);
         }
         self.refuse(Addressee::nobody(), error_report, effects);

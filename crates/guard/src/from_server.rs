@@ -15,7 +15,7 @@ use unhang_wire::{
 };
 
 use super::{
-    added_capabilities::{AddedCapabilities, TOOLS_CHANGED, is_undeclared_task},
+    added_capabilities::{AddedCapabilities, TOOLS_CHANGED, warn_of_undeclared_task},
     calls::{GuardedCall, Role},
     effects::{JobNews, WrapEffects},
     held_input::WaitingForServer,
@@ -115,16 +115,7 @@ impl WrapSession {
             effects.to_job(&wire_id, JobNews::Answer(self.client.bridge_era(), raw));
             return self.after_call(effects);
         }
-        if is_undeclared_task(&call, outcome, &self.client) {
-            tracing::warn!(
-                server = self.name,
-                client = self.client.name(),
-                "it answered `{}` (id {}) with a task, but the client declared no support for tasks; \
-                 this is a fault of the server",
-                call.method,
-                call.client_id
-            );
-        }
+        warn_of_undeclared_task(&call, outcome, &self.client, &self.name);
         let renamed = (call.client_id != *id).then(|| {
             self.calls.forget_name(&call.client_id);
             replace_id(raw, id_span, &call.client_id)
@@ -155,8 +146,7 @@ impl WrapSession {
                 "ready {} after its start",
                 in_words(self.server.age(self.now))
             );
-        }
-        if call.role != Role::Initialize {
+        } else {
             self.breaker.succeeded();
             self.server.earn_restart();
         }
@@ -260,7 +250,9 @@ impl WrapSession {
             }
             "notifications/progress" => match params.and_then(wire::notified_token) {
                 Some(token) => {
-                    if !self.passes_progress(&token, params, effects) {
+                    let addressee = self.progress_tokens.pass_to_job(&token, params, &self.calls, effects);
+                    self.counters.dropped_notifications += u64::from(addressee == ProgressAddressee::Nobody);
+                    if addressee != ProgressAddressee::Client {
                         return;
                     }
                     raised = params.and_then(|params| {
@@ -275,28 +267,6 @@ impl WrapSession {
             _ => Class::Kept,
         };
         self.tell_client(class, raised.as_deref().unwrap_or(raw), effects);
-    }
-
-    /// Returns whether progress under this token goes to the client. Progress of a job goes to the job. Progress that nobody waits for is
-    /// dropped.
-    fn passes_progress(
-        &mut self,
-        token: &Id,
-        params: Option<Json<'_>>,
-        effects: &mut impl WrapEffects,
-    ) -> bool {
-        match self.progress_tokens.addressee(token) {
-            ProgressAddressee::Client => return true,
-            ProgressAddressee::Nobody => self.counters.dropped_notifications += 1,
-            ProgressAddressee::Job(wire_id) => {
-                if let Some(params) = params
-                    && self.calls.get(wire_id).is_some_and(|call| call.is_job)
-                {
-                    effects.to_job(wire_id, JobNews::Progress(params.get().as_bytes()));
-                }
-            }
-        }
-        false
     }
 
     /// Sends the client a notification, or keeps it while a call runs and the client wants quiet.
@@ -357,6 +327,7 @@ impl WrapSession {
             return;
         }
         let call = match &invalid.id {
+            id if self.own_answer_unusable(id.as_ref(), effects) => None,
             Some(id) => self.calls.end(id),
             None => self.calls.end_by_stray(invalid, self.now),
         };
@@ -373,6 +344,7 @@ impl WrapSession {
                 let error_report = questions::refusal_of_oversized(length);
                 return self.answer_server(id, method, error_report, effects);
             }
+            (id, None) if self.own_answer_unusable(id.as_ref(), effects) => None,
             (Some(id), None) => self.calls.end(id),
             // Without an id the answer cannot be assigned, unless only one call waits.
             _ if may_be_an_answer(oversized) => self.calls.end_only(),
@@ -465,13 +437,9 @@ impl WrapSession {
     pub fn server_gone(&mut self, now: Duration, swept: SweptTree, effects: &mut impl WrapEffects) {
         self.now = now;
         self.server.gone();
-        if swept.leaked > 0 {
-            tracing::warn!(
-                server = self.name,
-                leaked = swept.leaked,
-                unkilled = swept.unkilled,
-                "left processes behind"
-            );
+        let SweptTree { leaked, unkilled } = swept;
+        if leaked > 0 {
+            tracing::warn!(server = self.name, leaked, unkilled, "left processes behind");
         }
         if let WrapPhase::Stopping { code, .. } = self.phase {
             self.finish(code, effects);
@@ -507,6 +475,9 @@ impl WrapSession {
     fn lose_server(&mut self, happened: &str, exit: Option<&Exit>, effects: &mut impl WrapEffects) {
         let opened = self.breaker.failed(self.now);
         self.own_requests.forget_all();
+        if let Some(added_capabilities) = &mut self.added_capabilities {
+            added_capabilities.tool_list.lost();
+        }
         self.questions.withdraw_all(effects);
         let may_restart = self.phase == WrapPhase::Running && !opened;
         self.server.lost(self.now, self.breaker.delay(), may_restart);
@@ -516,12 +487,7 @@ impl WrapSession {
                 failures = self.breaker.failures(),
                 "unhang does not use it for a while: {happened}"
             );
-            effects.show(&format!(
-                "`{}` failed {} times in a row, and unhang does not use it for {}",
-                self.name,
-                self.breaker.failures(),
-                in_words(self.limits.breaker_cooldown)
-            ));
+            effects.show(&self.breaker.opened(&self.name, self.limits.breaker_cooldown));
         }
         let lost = self.calls.sort_out_lost(self.now, may_restart);
         self.counters.retried += lost.again.len() as u64;
@@ -540,11 +506,15 @@ impl WrapSession {
         if may_restart && self.server.take_restart(!self.calls.is_empty()) {
             self.wake();
         }
+        self.end_wait_for_tools(effects);
         self.after_call(effects);
     }
 
     fn go_live(&mut self, effects: &mut impl WrapEffects) {
         self.server.set_link(ServerLink::Live);
+        if self.calls.iter().any(|(_, call)| call.promotion.is_some()) {
+            self.ask_for_tools(effects);
+        }
         for held in self.held_input.take() {
             match held {
                 WaitingForServer::Line(line) => effects.to_server(&line),
@@ -563,6 +533,43 @@ impl WrapSession {
         }
     }
 
+    /// Requests the server's tools if the guard is to name its own and nobody has listed the server's.
+    pub(super) fn ask_for_tools(&mut self, effects: &mut impl WrapEffects) {
+        let may_ask = self.server.is_live() && self.client.allows_probes();
+        let start = self.server.with_start(Duration::ZERO, self.now, self.limits.start_timeout);
+        if let Some(added_capabilities) = &mut self.added_capabilities
+            && may_ask
+            && added_capabilities.needs_tool_list()
+        {
+            added_capabilities.tool_list.asked(self.now, self.now + start);
+            self.ask_for_page(None, effects);
+        }
+    }
+
+    fn ask_for_page(&mut self, cursor: Option<&str>, effects: &mut impl WrapEffects) {
+        let id = self.own_id();
+        effects.to_server(&self.client.list_tools(&id, cursor));
+        self.own_requests.register_tool_list(id, self.now + self.limits.call_timeout);
+    }
+
+    /// Takes a page of the server's tools; `None` if there is none, or the guard cannot read it.
+    fn tools_listed(&mut self, outcome: Option<&ResponseOutcome<'_>>, effects: &mut impl WrapEffects) {
+        let Some(added_capabilities) = &mut self.added_capabilities else { return };
+        match added_capabilities.learn_page(outcome) {
+            Some(cursor) => self.ask_for_page(Some(&cursor), effects),
+            None => self.end_wait_for_tools(effects),
+        }
+    }
+
+    /// Takes an answer to a request of the guard that cannot be used. Returns false if the answer is for no such request.
+    fn own_answer_unusable(&mut self, id: Option<&Id>, effects: &mut impl WrapEffects) -> bool {
+        let ended = self.own_requests.end_by_unusable(id);
+        if ended == Some(OwnRequest::ToolList) {
+            self.tools_listed(None, effects);
+        }
+        ended.is_some()
+    }
+
     /// Takes an answer to a request of the guard.
     pub(super) fn own_request_answered(
         &mut self,
@@ -570,8 +577,10 @@ impl WrapSession {
         outcome: &ResponseOutcome<'_>,
         effects: &mut impl WrapEffects,
     ) {
-        if own_request != OwnRequest::Handshake {
-            return;
+        match own_request {
+            OwnRequest::Handshake => {}
+            OwnRequest::ToolList => return self.tools_listed(Some(outcome), effects),
+            OwnRequest::AnyAnswer => return,
         }
         if let ResponseOutcome::Error(error) = outcome {
             tracing::warn!(server = self.name, "refused the replayed `initialize`: {}", error.get());

@@ -39,6 +39,8 @@ mod server_breaker;
 mod session_phase;
 mod stray_answers;
 mod supervision;
+mod tool_list;
+mod wrap_request;
 pub mod wrap_session;
 
 #[cfg(test)]

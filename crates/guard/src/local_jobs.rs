@@ -23,8 +23,11 @@ use unhang_jobs::id::JobId;
 use unhang_wire::{Completion, Id, InFlight, Json, compose, text_member};
 
 use super::{
-    added_capabilities::AddedCapabilities, calls::Role, client_profile::ClientProfile, effects::WrapEffects,
-    from_client::WrapRequest,
+    added_capabilities::AddedCapabilities,
+    calls::Role,
+    client_profile::ClientProfile,
+    effects::WrapEffects,
+    wrap_request::{UndecidedRequest, WrapRequest},
 };
 use unhang_core::{
     batch::BatchId,
@@ -51,12 +54,14 @@ pub(super) struct LocalJobs {
     knows_the_session: bool,
     /// The id of the handshake that it has not answered yet. It answers that before anything else.
     handshake: Option<Id>,
+    /// Requests in [`LocalJobs::asked`] that nobody has yet, in order.
+    undecided: Vec<UndecidedRequest>,
 }
 
 impl Default for LocalJobs {
     fn default() -> Self {
         // It gives no late answers: a request that is over is withdrawn there.
-        Self { asked: InFlight::new(0), knows_the_session: false, handshake: None }
+        Self { asked: InFlight::new(0), knows_the_session: false, handshake: None, undecided: Vec::new() }
     }
 }
 
@@ -104,8 +109,9 @@ impl LocalJobs {
         self.knows_the_session = false;
     }
 
-    /// Returns why a request is refused while `waiting` bytes wait, or `None` if it is taken.
-    pub(super) fn refusal(waiting: usize, limit: usize) -> Option<ErrorReport<'static>> {
+    /// Returns why a request is refused while `waiting` bytes wait for the job server, or `None` if it is taken.
+    pub(super) fn refusal(&self, waiting: usize, limit: usize) -> Option<ErrorReport<'static>> {
+        let waiting = waiting + self.undecided.iter().map(UndecidedRequest::bytes).sum::<usize>();
         (waiting > limit).then(|| {
             let happened = format!("unhang is still opening the data folder; {waiting} bytes wait for that");
             ErrorReport {
@@ -149,16 +155,41 @@ impl LocalJobs {
     pub(super) fn ask(
         &mut self,
         request: &WrapRequest<'_>,
-        (now, limit): (Duration, Option<Duration>),
+        limit: Option<Duration>,
         added_capabilities: &mut AddedCapabilities,
         effects: &mut impl WrapEffects,
     ) {
-        let (role, method) = (role_of(request.method), request.method.into());
-        let asked = LocalRequest { method, role, batch: request.batch, since: now };
-        let deadline = limit.map(|limit| now + limit + VERDICT_SLACK);
+        self.register(request, limit);
+        effects.to_job_server(request.raw, added_capabilities.names());
+    }
+
+    /// Keeps a request until the names of our tools are known.
+    pub(super) fn hold(&mut self, request: &WrapRequest<'_>, limit: Option<Duration>) {
+        self.register(request, limit);
+        self.undecided.push(UndecidedRequest::new(request));
+    }
+
+    fn register(&mut self, request: &WrapRequest<'_>, limit: Option<Duration>) {
+        let (role, method, since) = (role_of(&request.method), (*request.method).into(), request.since);
+        let asked = LocalRequest { method, role, batch: request.batch, since };
+        let deadline = limit.map(|limit| since + limit + VERDICT_SLACK);
         // A request whose id is in flight was refused before.
         let _registered = self.asked.register(request.id.clone(), deadline, asked);
-        effects.to_job_server(request.raw, added_capabilities.names());
+    }
+
+    /// Takes the requests that nobody has yet, for another look at who answers them.
+    pub(super) fn take_undecided(&mut self) -> Vec<UndecidedRequest> {
+        let undecided = std::mem::take(&mut self.undecided);
+        for request in &undecided {
+            self.asked.cancel(&request.id);
+        }
+        undecided
+    }
+
+    /// Forgets the line of a request that is over. Returns whether nobody had it yet.
+    fn forget_undecided(&mut self, id: &Id) -> bool {
+        let position = self.undecided.iter().position(|undecided| undecided.id == *id);
+        position.map(|position| self.undecided.remove(position)).is_some()
     }
 
     /// Ends a request that the client withdraws with the line `raw`. Returns `None` if the local job server does not have it.
@@ -170,7 +201,9 @@ impl LocalJobs {
         effects: &mut impl WrapEffects,
     ) -> Option<LocalRequest> {
         let asked = self.asked.cancel(client_id)?;
-        if let Some(added_capabilities) = added_capabilities {
+        if !self.forget_undecided(client_id)
+            && let Some(added_capabilities) = added_capabilities
+        {
             effects.to_job_server(raw, added_capabilities.names());
         }
         Some(asked)
@@ -194,7 +227,9 @@ impl LocalJobs {
         effects: &mut impl WrapEffects,
     ) -> Option<(Id, LocalRequest)> {
         let (id, asked) = self.asked.expire(now)?;
-        if let Some(added_capabilities) = added_capabilities {
+        if !self.forget_undecided(&id)
+            && let Some(added_capabilities) = added_capabilities
+        {
             effects.to_job_server(
                 &compose::cancelled(&id, "unhang: no answer in time"),
                 added_capabilities.names(),
@@ -205,6 +240,7 @@ impl LocalJobs {
 
     /// Ends all requests at the end of the session. The caller answers them in place of the local job server.
     pub(super) fn take_all(&mut self) -> impl Iterator<Item = (Id, LocalRequest)> + use<> {
+        self.undecided.clear();
         self.asked.take_all().into_iter()
     }
 }

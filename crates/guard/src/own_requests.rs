@@ -1,4 +1,4 @@
-//! Requests of the guard itself to the server: the replayed session and health checks.
+//! Requests of the guard itself to the server: the replayed session, health checks and the list of tools.
 //!
 //! Invariant: no other request in flight has an id of the guard, and no request whose answer may still come.
 
@@ -14,6 +14,8 @@ pub(super) enum OwnRequest {
     Handshake,
     /// The replayed level and subscriptions, and health checks. Any answer will do.
     AnyAnswer,
+    /// A page of the server's tools.
+    ToolList,
 }
 
 /// The requests of the guard itself that wait for an answer.
@@ -51,6 +53,11 @@ impl OwnRequests {
         let _registered = self.in_flight.register(id, Some(deadline), OwnRequest::AnyAnswer);
     }
 
+    /// Enters the request for a page of the server's tools.
+    pub(super) fn register_tool_list(&mut self, id: Id, deadline: Duration) {
+        let _registered = self.in_flight.register(id, Some(deadline), OwnRequest::ToolList);
+    }
+
     /// Enters the requests that tell a fresh process the session after the handshake. Returns their lines.
     pub(super) fn replay(
         &mut self,
@@ -67,6 +74,21 @@ impl OwnRequests {
 
     pub(super) fn complete(&mut self, id: &Id) -> Completion<OwnRequest> {
         self.in_flight.complete(id)
+    }
+
+    /// Ends the request that an unusable answer is for. An answer without an id is for the request for tools, if there is one: that came
+    /// before the others. Returns `None` if the answer is for no request of the guard.
+    pub(super) fn end_by_unusable(&mut self, id: Option<&Id>) -> Option<OwnRequest> {
+        let Some(id) = id else {
+            let is_of_tools = |(_, request): &(&Id, &OwnRequest)| **request == OwnRequest::ToolList;
+            let id = self.in_flight.iter().find(is_of_tools)?.0.clone();
+            // A better answer may still come.
+            return self.in_flight.cancel(&id);
+        };
+        match self.in_flight.complete(id) {
+            Completion::Matched(request) => Some(request),
+            _ => None,
+        }
     }
 
     /// Ends requests whose deadline has passed, until one of them is a handshake. Returns its id, or `None` if there is none.

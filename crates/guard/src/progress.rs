@@ -16,10 +16,13 @@ use std::{
 };
 
 use unhang_bridge::Splice;
-use unhang_core::{config::LATE_IDS, heartbeat::Heartbeat};
+use unhang_core::{config::LATE_IDS, heartbeat::Heartbeat, limits::Limits};
 use unhang_wire::{Id, Json, text_member};
 
-use super::calls::{CallTable, GuardedCall};
+use super::{
+    calls::{CallTable, GuardedCall},
+    effects::{JobNews, WrapEffects},
+};
 
 /// The number of tokens that are always kept. Beyond it, tokens of calls that are over are removed.
 const FEW: usize = 16;
@@ -43,6 +46,11 @@ pub(super) struct ProgressTokens {
     heartbeats: HashMap<Id, Id>,
     /// Tokens of calls that are jobs, with the id on the server's side. Some of these jobs are over.
     jobs: HashMap<Id, Id>,
+}
+
+/// Returns whether requests of this method have heartbeats. There are none with `quiet`, or if calls never become jobs.
+pub(super) fn has_heartbeats(limits: &Limits, method: &str) -> bool {
+    method == "tools/call" && limits.promote_after.has_heartbeats() && !limits.quiet
 }
 
 impl GuardedCall {
@@ -79,13 +87,29 @@ impl ProgressTokens {
         self.jobs.insert(token, wire_id.clone());
     }
 
-    /// Returns the addressee of progress under this token.
-    pub(super) fn addressee(&self, token: &Id) -> ProgressAddressee<'_> {
+    fn addressee(&self, token: &Id) -> ProgressAddressee<'_> {
         match self.jobs.get(token) {
             Some(wire_id) => ProgressAddressee::Job(wire_id),
             None if self.ended.contains(token) => ProgressAddressee::Nobody,
             None => ProgressAddressee::Client,
         }
+    }
+
+    /// Passes progress under this token to the job that it is about. Returns its addressee; the caller has to tell the client.
+    pub(super) fn pass_to_job(
+        &self,
+        token: &Id,
+        params: Option<Json<'_>>,
+        calls: &CallTable,
+        effects: &mut impl WrapEffects,
+    ) -> ProgressAddressee<'_> {
+        let addressee = self.addressee(token);
+        if let (ProgressAddressee::Job(wire_id), Some(params)) = (addressee, params)
+            && calls.get(wire_id).is_some_and(|call| call.is_job)
+        {
+            effects.to_job(wire_id, JobNews::Progress(params.get().as_bytes()));
+        }
+        addressee
     }
 
     /// Begins the heartbeat of a call that has come in flight, whose client wants progress under this token.

@@ -33,8 +33,13 @@ use super::{
 };
 use unhang_background::{NOT_KEPT_HINT, not_kept};
 use unhang_core::{
-    batch::BatchId, config::RETRY_BYTES, fault::FaultKind, limits::Limits, promotion::is_due,
-    refusal::ErrorReport, revision::Revision,
+    batch::BatchId,
+    config::{LAST_MOMENT, RETRY_BYTES},
+    fault::FaultKind,
+    limits::Limits,
+    promotion::is_due,
+    refusal::ErrorReport,
+    revision::Revision,
 };
 use unhang_front::PromotionReply;
 use unhang_tools::{job_report::ToolNames, service::JobServiceError};
@@ -213,7 +218,13 @@ impl GuardedCall {
         is_unsent
     }
 
-    /// Returns the order to make a job of the call, now that its time has come.
+    /// Returns whether the call's time to become a job has come, and it has not become one.
+    pub(super) fn is_overdue(&self) -> bool {
+        self.promotion.as_ref().is_some_and(|promotion| promotion.at.is_none() && promotion.order.is_none())
+    }
+
+    /// Returns the order to make a job of the call, now that its time has come. If the names of our tools are not known yet, the call waits
+    /// for them, unless it would end meanwhile.
     pub(super) fn order_promotion(
         &mut self,
         wire_id: &Id,
@@ -223,6 +234,12 @@ impl GuardedCall {
     ) -> Option<Promote> {
         let elapsed = now.saturating_sub(self.since);
         let promotion = self.promotion.as_mut()?;
+        if let Some(until) = added_capabilities.waits_for_tools(now)
+            && self.deadline.is_none_or(|deadline| until + LAST_MOMENT < deadline)
+        {
+            added_capabilities.tool_list.make_wait(wire_id.clone());
+            return None;
+        }
         let (params, order) = match (promotion.joins, promotion.order) {
             // If there is no job to wait for, the call becomes one itself and needs its params.
             (Some(_), Some(order)) => (promotion.params.clone(), order),

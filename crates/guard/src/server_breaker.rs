@@ -83,6 +83,12 @@ impl ServerBreaker {
         }
     }
 
+    /// Words the news that the server is left alone from now on, for `cooldown`.
+    pub(super) fn opened(&self, server: &str, cooldown: Duration) -> String {
+        let (failures, cooldown) = (self.failures(), in_words(cooldown));
+        format!("`{server}` failed {failures} times in a row, and unhang does not use it for {cooldown}")
+    }
+
     /// Words the refusal of a request while the server is left alone for another `wait`.
     pub(super) fn refusal(&self, server: &str, wait: Duration) -> ErrorReport<'static> {
         let summary = format!(

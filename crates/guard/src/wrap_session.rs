@@ -20,7 +20,7 @@ use unhang_core::{
     units::in_words,
 };
 use unhang_tools::service::JobServiceError;
-use unhang_wire::{Id, one_line};
+use unhang_wire::{Id, compose, one_line};
 
 use super::{
     added_capabilities::AddedCapabilities,
@@ -150,6 +150,7 @@ impl WrapSession {
             self.questions.next_deadline(),
             self.own_requests.next_deadline(),
             self.local_jobs.next_deadline(),
+            self.added_capabilities.as_ref().and_then(|names| names.waits_for_tools(self.now)),
         ]
         .into_iter()
         .flatten()
@@ -292,6 +293,7 @@ impl WrapSession {
         while let Some((client_side_id, question)) = self.questions.expire(self.now) {
             self.question_expired(&client_side_id, &question, effects);
         }
+        self.end_wait_for_tools(effects);
         while let Some((id, asked)) =
             self.local_jobs.expire(self.now, self.added_capabilities.as_deref_mut(), effects)
         {
@@ -340,7 +342,7 @@ impl WrapSession {
     }
 
     /// Orders a job to be made of a call whose time has come.
-    fn promote(&mut self, wire_id: &Id) {
+    pub(super) fn promote(&mut self, wire_id: &Id) {
         let WrapSession { promotion_orders: orders, client, now, .. } = self;
         if let Some((call, added_capabilities)) =
             self.calls.get_mut(wire_id).zip(self.added_capabilities.as_mut())
@@ -460,8 +462,7 @@ impl WrapSession {
         result: &str,
         effects: &mut impl WrapEffects,
     ) {
-        let line = format!(r#"{{"jsonrpc":"2.0","id":{},"result":{result}}}"#, client_id.to_json());
-        self.answers.send(batch, &one_line(line.as_bytes()), effects);
+        self.answers.send(batch, &one_line(&compose::answer(client_id, result)), effects);
         self.after_call(effects);
     }
 

@@ -38,8 +38,8 @@ fn text_between_the_messages_is_filtered_counted_and_shown() {
     let sandbox = Sandbox::new();
     let mut client = sandbox.wrap(&[], &["stdout-noise"]);
     sees_only_answers(&sandbox, &mut client);
-    // One greeting, and three lines that are not blank with each of the four answers.
-    assert_eq!(counted(&sandbox, "junk"), 13);
+    // One greeting, and three lines that are not blank with each of the five answers. One of these is the list that the guard requests.
+    assert_eq!(counted(&sandbox, "junk"), 16);
     for text in ["Starting server on stdio", "not json: at all", "100%|###"] {
         assert!(client.stderr().contains(text), "{}", client.stderr());
         assert!(sandbox.log().contains(text), "{}", sandbox.log());
@@ -61,7 +61,11 @@ fn text_glued_in_front_is_cut_off_and_counted() {
     let sandbox = Sandbox::new();
     let mut client = sandbox.wrap(&[], &["glued-text"]);
     sees_only_answers(&sandbox, &mut client);
-    assert_eq!(counted(&sandbox, "junk"), 4);
+    assert_eq!(
+        counted(&sandbox, "junk"),
+        5,
+        "the answers to the handshake, to the guard's list and to three calls"
+    );
     assert!(client.stderr().contains("loading..."));
 }
 
@@ -233,18 +237,21 @@ fn between_tees(sandbox: &Sandbox, faulty_server: &[&str]) -> Command {
 
 #[test]
 fn every_byte_of_a_message_passes_as_it_was() {
-    for (promotion, changed) in [("off", &[][..]), ("by-clock", &[1, 52])] {
+    for (promotion, changed) in [("off", &[][..]), ("by-clock", &[1, 49])] {
         let sandbox = Sandbox::new();
         let mut command = between_tees(&sandbox, &["well-behaved"]);
         command.env("UNHANG_PROMOTE_AFTER", promotion);
         let mut client = Client::start(command);
         client.initialize();
+        // A client that lists the tools before it calls one, so the guard has nothing to ask.
+        client.send(r#"{"jsonrpc":"2.0","id":49,"method":"tools/list","params":{}}"#);
+        client.answer(49);
         // Spaces, escapes, large numbers, unknown and repeated members of the payload: nothing that a typed model would keep.
         for line in [
             r#"{ "jsonrpc" : "2.0", "id": 50, "method":"tools\/call", "params":{"name":"echo","arguments":{"text":"\u00fc \ud83d\ude00 ü/\/"},"x":1,"x":2} , "unknown": [1e300, 12345678901234567890123, -0.0, 1.10] }"#,
             r#"{"id":51,"params":{"_meta":{"a/b":{}},"name":"echo","arguments":{"text":"order of members","more":null}},"method":"tools/call","jsonrpc":"2.0"}"#,
             r#"{"jsonrpc":"2.0","method":"notifications/unknown","params":[1e400,{"a":[[]]}]}"#,
-            r#"{"jsonrpc":"2.0","id":52,"method":"tools/list","params":{}}"#,
+            r#"{"jsonrpc":"2.0","id":52,"method":"prompts/list","params":{}}"#,
         ] {
             client.send(line);
         }

@@ -109,6 +109,27 @@ fn a_guard_behind_a_guard_has_tools_of_other_names() {
 }
 
 #[test]
+fn a_client_that_never_lists_reaches_the_servers_own_tools_about_jobs() {
+    let sandbox = Sandbox::with_jobs();
+    let tee = [lab_program(), "zoo", "tee", "asked", "said", "--"];
+    let inner = [env!("CARGO_BIN_EXE_unhang"), "wrap", "--promote-after", "1h", "--"];
+    let server = [lab_program(), "zoo", "slow-answers"];
+    let mut client = guard(&sandbox, &["--promote-after", "1s"], &[&tee[..], &inner, &server].concat());
+    let listed = client.result("unhang_list_jobs", json!({}));
+    assert_eq!(listed["structuredContent"]["jobs"], json!([]), "{listed}");
+    let asked = || fs::read_to_string(sandbox.path().join("asked")).expect("it was written");
+    assert!(asked().contains("unhang_list_jobs"), "the server has a tool of that name: {}", asked());
+    let promoted = client.result("slow", lasting(3.0, "x"));
+    let (job, told) = (handed_over(&promoted), promoted.to_string());
+    assert!(told.contains("unhang2_get_job_status") && !told.contains("unhang_get_job_status"), "{told}");
+    let params = json!({ "job_id": job, "wait_seconds": 20 });
+    assert_eq!(client.result("unhang2_get_job_status", params)["structuredContent"]["status"], "completed");
+    assert_eq!(asked().matches("tools/list").count(), 1, "it is asked for its tools once");
+    client.finish();
+    sandbox.assert_nothing_left();
+}
+
+#[test]
 fn where_calls_are_not_to_become_jobs_a_guard_leaves_everything_as_it_is() {
     let sandbox = Sandbox::with_jobs();
     let talk = |flags: &[&str], file: &str| {

@@ -9,11 +9,11 @@ const ASKED: &str =
 
 impl Guarded {
     /// What the local job server was told since the last look, after it has heard of the session.
-    fn asked_of_the_job_server(&mut self) -> Vec<Value> {
+    pub(super) fn asked_of_the_job_server(&mut self) -> Vec<Value> {
         self.effects.local_jobs.drain(..).map(|line| serde_json::from_str(&line).unwrap()).collect()
     }
 
-    fn job_server_says(&mut self, line: &str) {
+    pub(super) fn job_server_says(&mut self, line: &str) {
         self.wrap_session.job_server_line(self.now, &Class::Kept, line.as_bytes(), &mut self.effects);
     }
 }

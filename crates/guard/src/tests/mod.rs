@@ -14,6 +14,7 @@ mod questions;
 mod restarts;
 mod tables;
 mod talk;
+mod tool_list;
 
 use std::time::Duration;
 

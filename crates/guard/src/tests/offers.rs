@@ -159,6 +159,7 @@ fn f_73_a_client_that_follows_its_list_gets_the_tools_with_its_first_job() {
 #[test]
 fn f_73_a_job_that_is_a_task_is_no_use_for_tools() {
     let (mut guarded, _) = Guarded::of_client("opencode 1.1");
+    guarded.tools_are_listed();
     guarded.wrap_session.added_capabilities.as_mut().unwrap().wait_for_use(true);
     guarded.client(r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"t","task":{}}}"#);
     guarded.wait(seconds(1));

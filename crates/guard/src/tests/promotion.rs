@@ -17,8 +17,24 @@ impl Guarded {
         Guarded::introduced(limits, "2025-11-25", r#"{"tools":{}}"#).0
     }
 
-    /// The same, of this revision and with a server that says this of itself; and what its client hears of that.
+    /// The same, of this revision and with a server that says this of itself; and what its client hears of that. The client has listed the
+    /// tools.
     pub(super) fn introduced(limits: Limits, revision: &str, capabilities: &str) -> (Guarded, Value) {
+        let (mut guarded, offered) = Guarded::unlisted(limits, revision, capabilities);
+        guarded.tools_are_listed();
+        (guarded, offered)
+    }
+
+    /// The client lists the server's tools, and there are none.
+    pub(super) fn tools_are_listed(&mut self) {
+        self.client(r#"{"jsonrpc":"2.0","id":"first list","method":"tools/list"}"#);
+        self.server(r#"{"jsonrpc":"2.0","id":"first list","result":{"tools":[]}}"#);
+        self.said();
+        self.received();
+    }
+
+    /// The same before the client has listed any tools.
+    pub(super) fn unlisted(limits: Limits, revision: &str, capabilities: &str) -> (Guarded, Value) {
         let mut guarded = Guarded::new(limits);
         guarded.wrap_session = guarded.wrap_session.with_jobs();
         guarded.client(&INITIALIZE.replace("2025-11-25", revision));
