@@ -563,11 +563,13 @@ impl WrapSession {
 
     /// Takes an answer to a request of the guard that cannot be used. Returns false if the answer is for no such request.
     fn own_answer_unusable(&mut self, id: Option<&Id>, effects: &mut impl WrapEffects) -> bool {
-        let ended = self.own_requests.end_by_unusable(id);
-        if ended == Some(OwnRequest::ToolList) {
-            self.tools_listed(None, effects);
+        let Some(ended) = self.own_requests.end_by_unusable(id) else { return false };
+        match ended {
+            OwnRequest::Handshake => self.ask_to_stop(),
+            OwnRequest::ToolList => self.tools_listed(None, effects),
+            OwnRequest::AnyAnswer => {}
         }
-        ended.is_some()
+        true
     }
 
     /// Takes an answer to a request of the guard.
