@@ -15,7 +15,7 @@ use crate::failure::ChoreFailure;
 use crate::options::Options;
 use crate::project::Project;
 use crate::run::{self, ProgramRun};
-use crate::{clock, custody, dist as packing, real, report, rooms, soak, tools, units};
+use crate::{clock, custody, dist as packing, macos, real, report, rooms, soak, tools, units};
 
 /// One row of the table.
 struct CiStep {
@@ -80,6 +80,11 @@ const STEPS: &[CiStep] = &[
         name: "alone",
         about: "each crate builds without the others' features, and the program without its own",
         work: StepWork::Own(alone),
+    },
+    CiStep {
+        name: "macos",
+        about: "what ships compiles for macOS; says so where the standard library for it cannot be had",
+        work: StepWork::Own(macos::check),
     },
     CiStep {
         name: "docs",

@@ -16,6 +16,7 @@ mod failure;
 mod fuzz;
 mod gateway_address;
 mod leftovers;
+mod macos;
 mod mutants;
 mod options;
 mod picture;
@@ -25,6 +26,7 @@ mod report;
 mod rooms;
 mod run;
 mod soak;
+mod standard_library;
 mod tools;
 mod units;
 

@@ -10,7 +10,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
 
-use rustix::process::{Pid, Signal, getpid, getppid, set_parent_process_death_signal, setsid};
+use rustix::process::{Pid, getpid, getppid, setsid};
 
 use crate::arguments::ProgramArguments;
 use crate::{bounded_waits, pipe};
@@ -164,10 +164,11 @@ fn prepare(program: &str, arguments: &[String], streams: ChildStreams) -> Comman
     command
 }
 
-/// Returns what makes the kernel kill a child when the calling thread of `parent` ends.
+/// Returns what makes the kernel kill a child when the calling thread of `parent` ends. Only Linux does that.
 fn bind_to_parent(parent: Pid) -> impl FnMut() -> io::Result<()> + Send + Sync + 'static {
     move || {
-        set_parent_process_death_signal(Some(Signal::KILL))?;
+        #[cfg(target_os = "linux")]
+        rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
         // The parent may have died before the kernel was asked.
         if getppid() == Some(parent) { Ok(()) } else { Err(io::ErrorKind::BrokenPipe.into()) }
     }

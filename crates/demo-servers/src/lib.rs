@@ -23,6 +23,7 @@ pub mod command_line;
 pub mod entry;
 pub mod faulty_servers;
 pub mod listing;
+mod pinned_process;
 pub mod pipe;
 pub mod plain_server;
 pub mod processes;

@@ -9,14 +9,15 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
-use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use rustix::fd::BorrowedFd;
+use rustix::process::Signal;
 
-/// A process. The descriptor keeps it from being taken for a later one with the same number.
+use crate::pinned_process::PinnedProcess;
+
+/// A process that cannot be taken for a later one with the same number.
 pub struct WatchedProcess {
     pid: u32,
-    descriptor: OwnedFd,
+    pinned: PinnedProcess,
     /// Whether it is the server itself, which no way adds.
     pub is_server: bool,
 }
@@ -24,8 +25,8 @@ pub struct WatchedProcess {
 impl WatchedProcess {
     /// Finds the process that has this number now.
     pub fn open(pid: u32, server: &[String]) -> Option<Self> {
-        let descriptor = pidfd_open(Pid::from_raw(i32::try_from(pid).ok()?)?, PidfdFlags::empty()).ok()?;
-        Some(Self { pid, descriptor, is_server: words(pid) == server })
+        let pinned = PinnedProcess::open(pid)?;
+        Some(Self { pid, pinned, is_server: words(pid) == server })
     }
 
     /// Its number.
@@ -56,9 +57,7 @@ impl WatchedProcess {
 
     /// Waits until it has ended; false when it has not within the limit.
     pub fn wait(&self, limit: Duration) -> io::Result<bool> {
-        let limit = Timespec::try_from(limit).map_err(io::Error::other)?;
-        let mut descriptors = [PollFd::new(&self.descriptor, PollFlags::IN)];
-        Ok(rustix::io::retry_on_intr(|| poll(&mut descriptors, Some(&limit)))? > 0)
+        self.pinned.wait(limit)
     }
 
     /// Kills it, if it is still there.
@@ -68,12 +67,12 @@ impl WatchedProcess {
 
     /// Sends it a signal, if it is still there.
     pub fn signal(&self, signal: Signal) {
-        let _gone_already = pidfd_send_signal(&self.descriptor, signal);
+        self.pinned.signal(signal);
     }
 
     /// A descriptor that polls as readable once the process has ended.
     pub fn as_fd(&self) -> BorrowedFd<'_> {
-        self.descriptor.as_fd()
+        self.pinned.as_fd()
     }
 
     /// Whether its first words after the program are these.

@@ -11,7 +11,6 @@ mod window_calls;
 use std::{collections::HashMap, future::pending, sync::Arc, time::Duration};
 
 use data_encoding::BASE32_NOPAD;
-use rustix::rand::{GetRandomFlags, getrandom};
 use serde_json::value::RawValue;
 use tokio::{
     sync::{mpsc, watch},
@@ -583,8 +582,7 @@ impl SessionRuntime {
 /// Makes an unguessable name. Returns `None` if the system has no random source.
 pub(super) fn random_name() -> Option<String> {
     let mut bytes = [0; 16];
-    // The kernel fills such a short buffer completely, or the call fails.
-    getrandom(&mut bytes, GetRandomFlags::empty()).ok()?;
+    getrandom::fill(&mut bytes).ok()?;
     Some(BASE32_NOPAD.encode(&bytes).to_ascii_lowercase())
 }
 

@@ -8,7 +8,6 @@
 
 use std::{fmt, io, str::FromStr};
 
-use rustix::rand::{GetRandomFlags, getrandom};
 use serde::{Deserialize, Serialize};
 
 /// Base32 without digits that look like letters (RFC 4648, in lower case).
@@ -34,8 +33,7 @@ impl JobId {
     /// Fails if the system has no random source.
     pub fn random() -> io::Result<Self> {
         let mut bytes = [0; Self::LENGTH];
-        // The call fills short requests completely, or fails.
-        getrandom(&mut bytes, GetRandomFlags::empty())?;
+        getrandom::fill(&mut bytes)?;
         Ok(Self(bytes.map(|byte| ALPHABET[usize::from(byte % 32)])))
     }
 

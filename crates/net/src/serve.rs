@@ -201,7 +201,6 @@ pub async fn serve(
                     let _held = (permit, connection_share);
                     match stream {
                         IncomingStream::Network(stream, peer) => {
-                            adjust(&stream, bounds);
                             over_network(stream, peer, handler, bounds, tls, newcomer, is_over).await;
                         }
                         IncomingStream::Local(stream) => among_the_files(stream, handler, bounds, newcomer, is_over).await,
@@ -335,11 +334,20 @@ fn may_come(peer: PeerAddress, own: u32) -> bool {
 }
 
 /// Sets the options of a connection over the network.
-fn adjust(stream: &TcpStream, bounds: ConnectionLimits) {
+#[cfg(target_os = "linux")]
+fn adjust(stream: TcpStream, bounds: ConnectionLimits) -> TcpStream {
     // Without these options the connection works, if not as well.
     let _faster = stream.set_nodelay(true);
     let user_timeout = u32::try_from(bounds.deaf.as_millis()).unwrap_or(u32::MAX);
-    let _safer = rustix::net::sockopt::set_tcp_user_timeout(stream, user_timeout);
+    let _safer = rustix::net::sockopt::set_tcp_user_timeout(&stream, user_timeout);
+    stream
+}
+
+/// Sets the options of a connection over the network. The system has no timeout for a client that takes nothing, so the connection gets one.
+#[cfg(not(target_os = "linux"))]
+fn adjust(stream: TcpStream, bounds: ConnectionLimits) -> WriteDeadline<TcpStream> {
+    let _faster = stream.set_nodelay(true);
+    WriteDeadline::new(stream, bounds.deaf)
 }
 
 /// Talks to a client over the network, after the handshake of TLS if TLS is spoken.
@@ -353,6 +361,7 @@ async fn over_network(
     mut ending: watch::Receiver<bool>,
 ) {
     let arrived = stream.local_addr().ok();
+    let stream = adjust(stream, bounds);
     let from = Origin { peer: PeerAddress::Network(peer), arrived, speaks_tls: tls.is_some() };
     let Some(tls) = tls else { return talk(stream, from, handler, bounds, newcomer, ending).await };
     let limit = bounds.head;

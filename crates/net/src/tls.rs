@@ -19,7 +19,7 @@ use rustls::{
     version,
 };
 use rustls_platform_verifier::BuilderVerifierExt;
-use tokio::net::TcpStream;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::{TlsAcceptor, server::TlsStream};
 
 /// The reason why a certificate and its key are of no use.
@@ -67,7 +67,10 @@ impl Acceptor {
     }
 
     /// Runs the handshake with a client. The caller sets the limit.
-    pub(crate) async fn accept(&self, stream: TcpStream) -> io::Result<TlsStream<TcpStream>> {
+    pub(crate) async fn accept<S: AsyncRead + AsyncWrite + Unpin>(
+        &self,
+        stream: S,
+    ) -> io::Result<TlsStream<S>> {
         self.0.accept(stream).await
     }
 }

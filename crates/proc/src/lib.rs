@@ -25,6 +25,7 @@ compile_error!(
 pub mod deadline;
 pub mod descriptors;
 pub mod drain;
+pub mod file_events;
 pub mod file_limit;
 pub mod identity;
 pub mod inherited;
@@ -60,4 +61,4 @@ use unix as system;
 
 pub use pipe::take_standard_streams;
 pub use rescue::{adopt_orphans, reap_orphans};
-pub use system::{give_back_code, give_back_large_blocks};
+pub use system::{give_back_code, give_back_large_blocks, make_private_file, punch_hole};

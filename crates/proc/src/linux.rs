@@ -7,13 +7,14 @@
 
 mod code;
 pub(crate) mod control_group;
+mod file_events;
 mod heap;
 
 use std::{
-    ffi::{CStr, c_int, c_long},
+    ffi::{CStr, c_int, c_long, c_short},
     io::{self, Read},
     os::{
-        fd::{AsRawFd, BorrowedFd, OwnedFd},
+        fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
         unix::process::CommandExt,
     },
     path::Path,
@@ -22,7 +23,10 @@ use std::{
 };
 
 use rustix::{
-    fs::{CWD, Dir, FallocateFlags, MemfdFlags, Mode, OFlags, fallocate, fstat, memfd_create, openat},
+    fs::{
+        CWD, Dir, FallocateFlags, FileType, MemfdFlags, Mode, OFlags, fallocate, fstat, memfd_create,
+        mknodat, openat,
+    },
     io::Errno,
     net::{RecvFlags, SendFlags},
     pipe::{PipeFlags, SpliceFlags, pipe_with, splice},
@@ -37,6 +41,7 @@ use crate::table::ProcessEntry;
 
 pub use code::give_back_code;
 pub(crate) use code::{code_mappings, give_back_mappings};
+pub use file_events::{FileEvents, FileWatch, WakeEvent};
 pub use heap::give_back_large_blocks;
 
 /// A send to a closed socket is an error, not a signal.
@@ -163,22 +168,27 @@ pub(crate) fn boot_id() -> io::Result<String> {
 
 /// Takes the lock of the whole file for this opening of it. Returns `false` if another opening has it.
 pub(crate) fn try_lock(file: BorrowedFd<'_>) -> rustix::io::Result<bool> {
-    match lock_call(file, raw::F_OFD_SETLK) {
+    match lock_call(file, raw::F_OFD_SETLK, raw::F_WRLCK) {
         Ok(_) => Ok(true),
         Err(Errno::AGAIN | Errno::ACCESS) => Ok(false),
         Err(error) => Err(error),
     }
 }
 
-/// Returns whether another opening of the file has its lock. This takes no lock.
-pub(crate) fn is_locked(file: BorrowedFd<'_>) -> rustix::io::Result<bool> {
-    Ok(lock_call(file, raw::F_OFD_GETLK)?.kind != raw::F_UNLCK)
+/// Frees the lock that this opening has, also for processes that have a copy of its descriptor.
+pub(crate) fn unlock(file: BorrowedFd<'_>) -> rustix::io::Result<()> {
+    lock_call(file, raw::F_OFD_SETLK, raw::F_UNLCK).map(drop)
 }
 
-/// Makes one system call about the exclusive lock of the whole file. Returns the structure as the system has filled it in.
+/// Returns whether another opening of the file has its lock. This takes no lock.
+pub(crate) fn is_locked(file: BorrowedFd<'_>) -> rustix::io::Result<bool> {
+    Ok(lock_call(file, raw::F_OFD_GETLK, raw::F_WRLCK)?.kind != raw::F_UNLCK)
+}
+
+/// Makes one system call about a lock of this kind, of the whole file. Returns the structure as the system has filled it in.
 #[expect(unsafe_code, reason = "locks of an opening have no safe interface")]
-fn lock_call(file: BorrowedFd<'_>, command: c_int) -> rustix::io::Result<raw::FileLock> {
-    let mut lock = raw::FileLock { kind: raw::F_WRLCK, ..raw::FileLock::default() };
+fn lock_call(file: BorrowedFd<'_>, command: c_int, kind: c_short) -> rustix::io::Result<raw::FileLock> {
+    let mut lock = raw::FileLock { kind, ..raw::FileLock::default() };
     // SAFETY: the descriptor is open, and these commands read and write one such structure and nothing else.
     let result = unsafe { raw::fcntl(file.as_raw_fd(), command, &raw mut lock) };
     if result < 0 {
@@ -205,10 +215,25 @@ pub(crate) fn move_bytes(from: &OwnedFd, to: &OwnedFd, length: usize) -> rustix:
     splice(from, None, to, None, length, SpliceFlags::NONBLOCK)
 }
 
-/// Gives back the memory of a part of a file in memory. What is read there from then on is zero.
-pub(crate) fn give_back(file: &OwnedFd, from: u64, to: u64) -> io::Result<()> {
+/// Gives back the blocks, or the memory, of a part of a file. What is read there from then on is zero, and the file keeps its length.
+///
+/// # Errors
+/// Fails if the file system cannot, and as the system does.
+pub fn punch_hole(file: impl AsFd, from: u64, to: u64) -> io::Result<()> {
     let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
     Ok(fallocate(file, flags, from, to - from)?)
+}
+
+/// Makes an empty file for this user alone, if there is none. The file is never opened: closing it would take every lock from it that
+/// this process holds (`fcntl_locking(2)`).
+///
+/// # Errors
+/// Fails if the file can neither be made nor be there.
+pub fn make_private_file(path: &Path) -> io::Result<()> {
+    match mknodat(CWD, path, FileType::RegularFile, Mode::RUSR | Mode::WUSR, 0) {
+        Ok(()) | Err(Errno::EXIST) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// Returns whether this process has a single thread.

@@ -8,7 +8,7 @@
 //! - [`is_held`] only asks. It never holds the lock itself, so a look at a process that is just starting cannot make its [`Lock::try_take`]
 //!   fail.
 //! - No program that the holder starts gets the descriptor, so no grandchild keeps a dead process "alive". A child that was forked and has
-//!   not executed its program yet does hold the lock, for that moment.
+//!   not executed its program yet holds the lock for that moment if the holder is killed. A lock that is dropped is free at once.
 //! - The file itself means nothing and is not removed: its removal while it is held would make room for a second holder.
 //!
 //! A lock file belongs on a local file system. Over a network the end of a machine is not noticed.
@@ -30,6 +30,13 @@ use crate::system;
 #[derive(Debug)]
 pub struct Lock {
     file: OwnedFd,
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        // Closing the descriptor alone would free it only when a child that was just forked executes its program.
+        let _closing_frees_it_too = system::unlock(self.file.as_fd());
+    }
 }
 
 impl AsFd for Lock {
@@ -91,7 +98,7 @@ mod tests {
     };
 
     use super::*;
-    use crate::testing::{sleeper, wait_until, without_hanging};
+    use crate::testing::{sleeper, without_hanging};
 
     fn lock_path() -> (tempfile::TempDir, PathBuf) {
         let folder = tempfile::tempdir().unwrap();
@@ -109,10 +116,12 @@ mod tests {
         assert!(Lock::try_take(&path).unwrap().is_none());
         assert!(is_held(&path).unwrap(), "the refused opening was closed");
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        // A process that another test is starting at this moment has such a copy until it executes its program.
+        let copy = lock.as_fd().try_clone_to_owned().unwrap();
         drop(lock);
-        // A process that another test is starting at this moment has a copy until it executes its program.
-        wait_until("it is free", || !is_held(&path).unwrap());
+        assert!(!is_held(&path).unwrap());
         assert!(Lock::try_take(&path).unwrap().is_some());
+        drop(copy);
     }
 
     #[test]
@@ -121,7 +130,7 @@ mod tests {
         let lock = Lock::try_take(&path).unwrap().unwrap();
         let mut child = sleeper();
         drop(lock);
-        wait_until("it is free", || !is_held(&path).unwrap());
+        assert!(!is_held(&path).unwrap());
         assert!(child.try_reap().is_none(), "the child lives");
         child.signal(Signal::KILL);
     }
@@ -141,8 +150,6 @@ mod tests {
                 let lock = Lock::try_take(&path).unwrap();
                 let is_refused = lock.is_none();
                 drop(lock);
-                // Where a process is being started by another test it may have a copy still.
-                wait_until("it is free", || !is_held(&path).unwrap());
                 is_refused
             });
             let refused = refused.count();

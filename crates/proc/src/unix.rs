@@ -6,14 +6,20 @@
 //! Invariants: a process is signalled only if a look at this moment still shows it with the same start time.
 
 pub(crate) mod control_group;
+mod file_events;
 
 use std::{
     ffi::{CStr, c_int},
+    fs::{self, OpenOptions},
     io,
     ops::Range,
-    os::fd::{AsRawFd, BorrowedFd, OwnedFd},
+    os::{
+        fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
+        unix::fs::OpenOptionsExt,
+    },
     path::Path,
     process::Command,
+    sync::atomic::{AtomicU64, Ordering},
     time::Duration,
 };
 
@@ -25,6 +31,8 @@ use rustix::{
 };
 
 use crate::table::ProcessEntry;
+
+pub use file_events::{FileEvents, FileWatch, WakeEvent};
 
 /// A send to a closed socket is an error because Rust programs ignore SIGPIPE.
 pub(crate) const NO_SIGNAL: SendFlags = SendFlags::empty();
@@ -138,6 +146,11 @@ pub(crate) fn try_lock(file: BorrowedFd<'_>) -> rustix::io::Result<bool> {
     }
 }
 
+/// Frees the lock that this opening has, also for processes that have a copy of its descriptor.
+pub(crate) fn unlock(file: BorrowedFd<'_>) -> rustix::io::Result<()> {
+    flock(file, FlockOperation::NonBlockingUnlock)
+}
+
 /// Returns whether another opening of the file has its lock. The question is about the locks of processes. The answer covers the locks of
 /// openings too, as both are in one list. This takes no lock.
 #[expect(
@@ -212,9 +225,43 @@ pub(crate) fn move_bytes(_from: &OwnedFd, _to: &OwnedFd, _length: usize) -> rust
     Err(Errno::OPNOTSUPP)
 }
 
-/// Fails with `Unsupported`: there are no files in memory.
-pub(crate) fn give_back(_file: &OwnedFd, _from: u64, _to: u64) -> io::Result<()> {
-    Err(io::ErrorKind::Unsupported.into())
+/// Gives back the blocks of a part of a file. What is read there from then on is zero, and the file keeps its length.
+///
+/// # Errors
+/// Fails if the file system cannot, and as the system does.
+#[expect(unsafe_code, reason = "a hole in a file has no safe interface")]
+pub fn punch_hole(file: impl AsFd, from: u64, to: u64) -> io::Result<()> {
+    let place = |offset| i64::try_from(offset).map_err(io::Error::other);
+    let mut hole = raw::Hole { offset: place(from)?, length: place(to - from)?, ..raw::Hole::default() };
+    // SAFETY: the descriptor is open, and this command reads one such structure and nothing else.
+    match unsafe { raw::fcntl(file.as_fd().as_raw_fd(), raw::F_PUNCHHOLE, &raw mut hole) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Makes an empty file for this user alone, if there is none. The file is never opened under this name: closing it would take every lock
+/// from it that this process holds. So it gets the name when it is closed already.
+///
+/// # Errors
+/// Fails if the file can neither be made nor be there.
+pub fn make_private_file(path: &Path) -> io::Result<()> {
+    if path.try_exists()? {
+        return Ok(());
+    }
+    static MADE: AtomicU64 = AtomicU64::new(0);
+    let mut name = path.as_os_str().to_owned();
+    name.push(format!(".{}.{}", std::process::id(), MADE.fetch_add(1, Ordering::Relaxed)));
+    let temporary = Path::new(&name);
+    // An earlier process of this number may have been killed here.
+    let _there_is_none = fs::remove_file(temporary);
+    drop(OpenOptions::new().write(true).create_new(true).mode(0o600).open(temporary)?);
+    let linked = fs::hard_link(temporary, path);
+    fs::remove_file(temporary)?;
+    match linked {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        linked => linked,
+    }
 }
 
 /// Fails with `Unsupported`: a process cannot have our parent.
@@ -238,6 +285,17 @@ mod raw {
     pub(super) const F_GETLK: c_int = 7;
     pub(super) const F_UNLCK: c_short = 2;
     pub(super) const F_WRLCK: c_short = 3;
+    pub(super) const F_PUNCHHOLE: c_int = 99;
+
+    /// `struct fpunchhole`.
+    #[repr(C)]
+    #[derive(Default)]
+    pub(super) struct Hole {
+        pub(super) flags: u32,
+        pub(super) reserved: u32,
+        pub(super) offset: i64,
+        pub(super) length: i64,
+    }
 
     /// `struct proc_bsdinfo`.
     #[repr(C)]

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use crate::failure::ChoreFailure;
 use crate::project::Project;
 use crate::run::{self, ProgramRun};
-use crate::{report, tools};
+use crate::{report, standard_library, tools};
 
 use super::BUILD_DEADLINE;
 use super::glibc::OLDEST;
@@ -29,7 +29,7 @@ pub(super) type BuiltFor = (&'static str, PathBuf);
 pub(super) fn build(project: &Project) -> Result<Vec<BuiltFor>, ChoreFailure> {
     let mut built = Vec::new();
     for triple in LINUX {
-        if has_standard_library(project, triple)? {
+        if standard_library::is_installed(project, triple)? {
             built.push((triple, build_for(project, triple)?));
         } else {
             report::text(&format!(
@@ -39,14 +39,6 @@ pub(super) fn build(project: &Project) -> Result<Vec<BuiltFor>, ChoreFailure> {
     }
     built.sort_by_key(|(triple, _)| !triple.starts_with(std::env::consts::ARCH));
     Ok(built)
-}
-
-fn has_standard_library(project: &Project, triple: &str) -> Result<bool, ChoreFailure> {
-    let answer = project.log("dist-library").with_extension("txt");
-    let task = ProgramRun::new("rustc", project.root(), project.log("dist-library"), BUILD_DEADLINE);
-    run::run(task.answer(answer.clone()).arguments(["--print", "target-libdir", "--target", triple]))?;
-    let folder = super::files::read(&answer)?;
-    Ok(PathBuf::from(folder.trim()).is_dir())
 }
 
 fn build_for(project: &Project, triple: &str) -> Result<PathBuf, ChoreFailure> {
@@ -80,7 +72,7 @@ pub(super) fn build_static(project: &Project, way: StaticBuild) -> Result<Option
     let Some(triple) = LINUX.into_iter().find(|triple| triple.starts_with(std::env::consts::ARCH)) else {
         return Ok(None);
     };
-    if std::env::consts::OS != "linux" || !has_standard_library(project, triple)? {
+    if std::env::consts::OS != "linux" || !standard_library::is_installed(project, triple)? {
         return Ok(None);
     }
     let mut flags = renamed_folders(project)?;

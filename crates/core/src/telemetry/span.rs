@@ -4,7 +4,6 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use rustix::rand::{GetRandomFlags, getrandom};
 use tokio::time::Instant;
 
 use super::{Telemetry, context::Parent};
@@ -200,8 +199,8 @@ fn now() -> u64 {
 /// Returns random bytes that are not all zero, as ids must not be.
 fn random<const LENGTH: usize>() -> [u8; LENGTH] {
     let mut bytes = [0; LENGTH];
-    // The call fills short requests whole, or fails. After a failure spans cannot be told apart, and nothing else depends on it.
-    let _filled = getrandom(&mut bytes, GetRandomFlags::empty());
+    // After a failure spans cannot be told apart, and nothing else depends on it.
+    let _filled = getrandom::fill(&mut bytes);
     bytes[LENGTH - 1] |= u8::from(bytes == [0; LENGTH]);
     bytes
 }

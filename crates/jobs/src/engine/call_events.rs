@@ -12,35 +12,22 @@
 use std::{
     collections::HashMap,
     io,
-    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    os::fd::{AsFd, BorrowedFd},
 };
 
-use rustix::{
-    event::{EventfdFlags, eventfd},
-    fs::inotify,
-};
 use tokio::{sync::watch, time::sleep};
+use unhang_proc::file_events::{AwaitedChange, FileEvents, FileWatch, WakeEvent};
 
 use super::{EngineState, maintenance::ROUND};
 use crate::id::JobId;
-
-/// The events in the folder of a job for which the thread wakes up: a new, changed or removed file. Some file systems do not tell that a folder was removed (overlayfs), and
-/// then the next round finds the folder that was made in its place.
-const CHANGES: inotify::WatchFlags = inotify::WatchFlags::CREATE
-    .union(inotify::WatchFlags::CLOSE_WRITE)
-    .union(inotify::WatchFlags::DELETE)
-    .union(inotify::WatchFlags::MOVED_TO)
-    .union(inotify::WatchFlags::DELETE_SELF)
-    .union(inotify::WatchFlags::MOVE_SELF)
-    .union(inotify::WatchFlags::ONLYDIR);
 
 /// The events of the calls that a resting engine holds.
 #[derive(Debug)]
 pub(super) struct CallEvents {
     /// Tells of new files in the watched folders.
-    folders: OwnedFd,
+    folders: FileEvents,
     /// Tells that the engine holds other calls than before.
-    word: OwnedFd,
+    word: WakeEvent,
     /// The number of looks at the folders so far.
     looks: watch::Sender<u64>,
 }
@@ -48,15 +35,13 @@ pub(super) struct CallEvents {
 impl CallEvents {
     /// Makes the means to wait for events. Fails if the system has none left.
     pub(super) fn new() -> io::Result<Self> {
-        let folders = inotify::init(inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK)?;
-        let word = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let (folders, word) = (FileEvents::new()?, WakeEvent::new()?);
         Ok(Self { folders, word, looks: watch::Sender::new(0) })
     }
 
     /// Wakes the maintenance thread: the engine holds other calls than before.
     pub(super) fn tell(&self) {
-        // The write cannot fail: the counter is far from full.
-        let _ = rustix::io::write(&self.word, &1_u64.to_ne_bytes());
+        self.word.wake();
     }
 
     /// Returns the descriptors that become readable with an event.
@@ -66,10 +51,8 @@ impl CallEvents {
 
     /// Forgets the events so far.
     pub(super) fn clear(&self) {
-        let mut events = [0; 4096];
-        for descriptor in self.descriptors() {
-            while matches!(rustix::io::read(descriptor, &mut events), Ok(1..)) {}
-        }
+        self.folders.clear();
+        self.word.clear();
     }
 
     /// Returns a receiver that wakes up after each look at the folders.
@@ -104,7 +87,7 @@ impl FolderLooks {
 
 /// The folders that the maintenance thread has the system watch.
 #[derive(Debug, Default)]
-pub(super) struct WatchedFolders(HashMap<JobId, i32>);
+pub(super) struct WatchedFolders(HashMap<JobId, FileWatch>);
 
 impl WatchedFolders {
     /// Watches the folders of the calls that the engine holds, and tells their holders of the wishes there. Returns whether all folders are
@@ -114,15 +97,17 @@ impl WatchedFolders {
         self.0.retain(|id, watch| {
             let is_held = held.contains(id);
             if !is_held {
-                // The system has removed the watch of a folder that is gone.
-                let _gone = inotify::remove_watch(&events.folders, *watch);
+                events.folders.forget(*watch);
             }
             is_held
         });
         for id in held {
-            // A watch of the same folder stays as it is. One of a folder in its place is another one.
-            match inotify::add_watch(&events.folders, inner.data.job(id).path(), CHANGES) {
-                Ok(watch) => drop(self.0.insert(id, watch)),
+            match events.folders.watch(inner.data.job(id).path(), AwaitedChange::Files) {
+                // Another folder may have come in the place of the one that was watched.
+                Ok(watch) => match self.0.insert(id, watch) {
+                    Some(earlier) if earlier != watch => events.folders.forget(earlier),
+                    _ => {}
+                },
                 Err(_) => is_complete = false,
             }
             inner.pass_wish_on(id);

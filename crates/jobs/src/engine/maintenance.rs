@@ -8,17 +8,18 @@
 
 use std::{
     collections::HashMap,
-    os::fd::OwnedFd,
     sync::{Arc, Mutex, PoisonError},
     thread::{self, JoinHandle},
     time::Duration,
 };
 
-use rustix::{
-    event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll},
-    fs::inotify,
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use unhang_proc::{
+    file_events::{AwaitedChange, FileEvents, WakeEvent},
+    give_back_code,
+    spawn::reap_departed,
+    tree::now,
 };
-use unhang_proc::{give_back_code, spawn::reap_departed, tree::now};
 
 use super::{
     EngineState,
@@ -59,7 +60,7 @@ const WINDOW: usize = 64 << 10;
 /// The handle that stops the thread when it is dropped.
 #[derive(Debug)]
 pub(super) struct MaintenanceThread {
-    stop: Arc<OwnedFd>,
+    stop: Arc<WakeEvent>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -73,7 +74,7 @@ impl MaintenanceThread {
     /// Brings everything up to date once, and then keeps it so on a thread.
     pub(super) fn start(inner: &Arc<EngineState>, store: Store) -> Result<Self, JobError> {
         let failed = |error: std::io::Error| FileError::system("cannot watch", inner.data.path(), error);
-        let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC).map_err(|error| failed(error.into()))?);
+        let stop = Arc::new(WakeEvent::new().map_err(failed)?);
         let mut rounds = MaintenanceRounds {
             writes: watch_writes(inner),
             replaced: store.replaced(),
@@ -99,8 +100,7 @@ impl MaintenanceThread {
     }
 
     fn ask_to_stop(&self) {
-        // The write cannot fail: the counter is far from full.
-        let _ = rustix::io::write(&*self.stop, &1_u64.to_ne_bytes());
+        self.stop.wake();
     }
 
     /// Lets the thread finish its round, and waits for that.
@@ -114,16 +114,15 @@ impl MaintenanceThread {
     }
 }
 
-/// Returns a descriptor that becomes readable when the database is written; `None` if the system has none, or the engine rests. Then only the
+/// Returns a source that tells when the database is written; `None` if the system has none, or the engine rests. Then only the
 /// rounds find changes.
-fn watch_writes(inner: &EngineState) -> Option<OwnedFd> {
+fn watch_writes(inner: &EngineState) -> Option<FileEvents> {
     if inner.calls.events().is_some() {
         return None;
     }
-    let flags = inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK;
-    let watch = inotify::init(flags).ok()?;
-    inotify::add_watch(&watch, inner.data.path().join("unhang.db-wal"), inotify::WatchFlags::MODIFY).ok()?;
-    Some(watch)
+    let writes = FileEvents::new().ok()?;
+    writes.watch(&inner.data.path().join("unhang.db-wal"), AwaitedChange::Writes).ok()?;
+    Some(writes)
 }
 
 /// The reason why a wait of the thread has ended.
@@ -137,7 +136,7 @@ struct Wakeup {
 struct MaintenanceRounds {
     inner: Arc<EngineState>,
     store: Store,
-    writes: Option<OwnedFd>,
+    writes: Option<FileEvents>,
     /// The number of the database that `revision` and `removals` belong to.
     replaced: u64,
     /// The last revision of the database that is known.
@@ -156,7 +155,7 @@ struct MaintenanceRounds {
 }
 
 impl MaintenanceRounds {
-    fn run(mut self, stop: &OwnedFd) {
+    fn run(mut self, stop: &WakeEvent) {
         // Jobs that are due at the opening are removed even by a process that ends soon (F-06).
         let mut done = self.prune_schedule.round(&self.inner, &mut self.store);
         loop {
@@ -197,7 +196,7 @@ impl MaintenanceRounds {
     }
 
     /// Waits for a reason to look. Returns true if the engine has gone.
-    fn wait(&self, stop: &OwnedFd) -> bool {
+    fn wait(&self, stop: &WakeEvent) -> bool {
         pause(BREATH);
         if self.inner.calls.events().is_none() {
             return self.poll(stop, ROUND, || {}).is_stopped;
@@ -211,7 +210,7 @@ impl MaintenanceRounds {
     }
 
     /// Waits for an event, and returns what woke the thread up. Calls `last` as the last thing before the wait.
-    fn poll(&self, stop: &OwnedFd, limit: Duration, last: impl FnOnce()) -> Wakeup {
+    fn poll(&self, stop: &WakeEvent, limit: Duration, last: impl FnOnce()) -> Wakeup {
         let events = self.inner.calls.events();
         let mut polled = vec![PollFd::new(stop, PollFlags::IN)];
         polled.extend(self.writes.as_ref().map(|writes| PollFd::new(writes, PollFlags::IN)));
@@ -225,8 +224,7 @@ impl MaintenanceRounds {
         let is_ready = |one: &PollFd<'_>| !one.revents().is_empty();
         let wakeup = Wakeup { is_stopped: is_ready(&polled[0]), is_told: polled.iter().any(is_ready) };
         if let Some(writes) = &self.writes {
-            let mut events = [0; 4096];
-            while matches!(rustix::io::read(writes, &mut events), Ok(1..)) {}
+            writes.clear();
         }
         if let Some(events) = events {
             events.clear();

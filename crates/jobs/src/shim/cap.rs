@@ -21,8 +21,12 @@ use std::{
     time::Duration,
 };
 
-use rustix::fs::{FallocateFlags, OFlags, fallocate, inotify};
-use unhang_proc::tree::ProcessTree;
+use rustix::fs::OFlags;
+use unhang_proc::{
+    file_events::{AwaitedChange, FileEvents},
+    punch_hole,
+    tree::ProcessTree,
+};
 
 use crate::folder::FileError;
 
@@ -71,10 +75,9 @@ impl CappedLog {
         if end <= self.kept_from {
             return Ok(());
         }
-        let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        if let Err(error) = fallocate(&self.file, hole, self.kept_from, end - self.kept_from) {
+        if let Err(error) = punch_hole(&self.file, self.kept_from, end) {
             self.is_stuck = true;
-            return Err(error.into());
+            return Err(error);
         }
         self.kept_from = end;
         Ok(())
@@ -88,7 +91,7 @@ pub(super) struct Logs {
     pub(super) stderr: CappedLog,
     /// The descriptor is left to the end of the process: closing it waits up to 15 ms for readers of its marks, and the end of the job is
     /// not written down yet.
-    watch: Option<ManuallyDrop<OwnedFd>>,
+    watch: Option<ManuallyDrop<FileEvents>>,
 }
 
 impl Logs {
@@ -121,22 +124,16 @@ impl Logs {
     }
 
     fn had_writes(&self) -> bool {
-        let Some(watch) = self.watch.as_deref() else { return true };
-        let mut events = [0; 4096];
-        let mut any = false;
-        while matches!(rustix::io::read(watch, &mut events), Ok(1..)) {
-            any = true;
-        }
-        any
+        self.watch.as_deref().is_none_or(FileEvents::clear)
     }
 }
 
-/// Returns a descriptor that tells of writes to these files, and of new files in this folder; `None` if the system cannot.
-fn watch(paths: [&Path; 2], folder: &Path) -> Option<OwnedFd> {
-    let watch = inotify::init(inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK).ok()?;
+/// Returns a source that tells of writes to these files, and of new files in this folder; `None` if the system cannot.
+fn watch(paths: [&Path; 2], folder: &Path) -> Option<FileEvents> {
+    let events = FileEvents::new().ok()?;
     for path in paths {
-        inotify::add_watch(&watch, path, inotify::WatchFlags::MODIFY).ok()?;
+        events.watch(path, AwaitedChange::Writes).ok()?;
     }
-    inotify::add_watch(&watch, folder, inotify::WatchFlags::CREATE).ok()?;
-    Some(watch)
+    events.watch(folder, AwaitedChange::NewFiles).ok()?;
+    Some(events)
 }

@@ -36,11 +36,8 @@ use std::{
 };
 
 use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior};
-use rustix::{
-    fs::{CWD, FileType, Mode, mknodat},
-    io::Errno,
-};
-use unhang_proc::identity::boot_id;
+use rustix::io::Errno;
+use unhang_proc::{identity::boot_id, make_private_file};
 
 pub(crate) use self::{
     changes::{admit, finish, insert, note_call, note_patch, remove, take_over},
@@ -255,14 +252,10 @@ fn lies_at(path: &Path) -> Option<(u64, u64)> {
 
 /// Makes an empty file for this user alone, if there is none; SQLite gives the files that it makes beside it the same mode.
 ///
-/// The file is never opened here. Closing it again would take every lock from it that SQLite holds for this process (`fcntl_locking(2)`).
-/// The next process that closed the database would then take itself for the last one, and remove the log that this process goes on writing
-/// to.
+/// The file is never opened here. Otherwise the next process that closed the database would take itself for the last one, and remove the
+/// log that this process goes on writing to.
 fn make_private(path: &Path) -> Result<(), StoreError> {
-    match mknodat(CWD, path, FileType::RegularFile, Mode::RUSR | Mode::WUSR, 0) {
-        Ok(()) | Err(Errno::EXIST) => Ok(()),
-        Err(error) => Err(FileError::system("cannot make", path, error.into()).into()),
-    }
+    make_private_file(path).map_err(|error| FileError::system("cannot make", path, error).into())
 }
 
 fn wait_for_others(tries: i32) -> bool {

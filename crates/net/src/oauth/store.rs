@@ -16,10 +16,7 @@ use std::{
 };
 
 use reqwest::Url;
-use rustix::{
-    fs::{FlockOperation, OFlags, flock},
-    rand::{GetRandomFlags, getrandom},
-};
+use rustix::fs::{FlockOperation, OFlags, flock};
 use serde::{Deserialize, Serialize};
 use tokio::{
     task::spawn_blocking,
@@ -208,7 +205,7 @@ fn write(path: &Path, login: &StoredLogin) -> io::Result<()> {
     let folder = path.parent().unwrap_or(Path::new("."));
     DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
     let mut random = [0; 8];
-    getrandom(&mut random, GetRandomFlags::empty())?;
+    getrandom::fill(&mut random)?;
     let temporary = path.with_extension(format!("{:016x}", u64::from_ne_bytes(random)));
     let written = (|| {
         let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&temporary)?;

@@ -203,7 +203,7 @@ impl ReadJournal {
             self.released = START;
             ftruncate(&self.file.0, START + KEPT)?;
         } else if self.processed - self.released >= KEPT {
-            system::give_back(&self.file.0, self.released, self.processed)?;
+            system::punch_hole(&self.file.0, self.released, self.processed)?;
             self.released = self.processed;
         }
         Ok(())
@@ -289,7 +289,7 @@ impl WriteJournal {
             self.released = START;
             ftruncate(&self.file.0, START)?;
         } else if read.saturating_sub(self.released) >= KEPT {
-            system::give_back(&self.file.0, self.released, read)?;
+            system::punch_hole(&self.file.0, self.released, read)?;
             self.released = read;
         }
         Ok(())

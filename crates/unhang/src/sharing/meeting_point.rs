@@ -98,11 +98,12 @@ impl MeetingPoint {
         }
     }
 
-    /// Returns the path of the leader's socket. If the whole path is too long for the system, it leads through the open folder.
+    /// Returns the path of the leader's socket. If the whole path is too long for the system, it leads through the open folder. Systems
+    /// other than Linux have no such way, and refuse the path.
     #[must_use]
     pub fn socket(&self) -> PathBuf {
         match (self.socket.as_os_str().len(), self.socket.file_name()) {
-            (LONGEST.., Some(name)) => {
+            (LONGEST.., Some(name)) if cfg!(target_os = "linux") => {
                 Path::new("/proc/self/fd").join(self.folder.as_raw_fd().to_string()).join(name)
             }
             _ => self.socket.clone(),

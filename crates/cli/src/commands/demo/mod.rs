@@ -54,6 +54,13 @@ struct DemoRow {
 
 /// Runs every act and prints the table. Exit 0 if every promise was kept behind unhang.
 pub(crate) fn run(demo: &Demo) -> ExitCode {
+    if !cfg!(target_os = "linux") {
+        output::error(
+            "`unhang demo` reads the processes in /proc, which only Linux has; try `unhang doctor`",
+            None,
+        );
+        return ExitCode::from(exit::USAGE);
+    }
     let runtime = match runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {

@@ -4,10 +4,7 @@
 
 use std::{fmt, io, net::SocketAddr, os::fd::OwnedFd};
 
-use rustix::net::{
-    AddressFamily, SocketType,
-    sockopt::{socket_acceptconn, socket_domain, socket_type},
-};
+use rustix::net::{AddressFamily, SocketType, getsockname, sockopt::socket_type};
 use tokio::net::{TcpListener, UnixListener, lookup_host};
 use unhang::front::http::HttpListener;
 
@@ -86,12 +83,10 @@ fn handed_over(sockets: Vec<OwnedFd>, http_settings: &PreparedHttp) -> Result<Ht
     for (number, socket) in (1..).zip(sockets) {
         let wrong = |why: &dyn fmt::Display| format!("socket {number} of those handed over {why}");
         let cannot = |error: &dyn fmt::Display| wrong(&format!("cannot be used: {error}"));
-        let is_listening = socket_type(&socket).is_ok_and(|kind| kind == SocketType::STREAM)
-            && socket_acceptconn(&socket).unwrap_or_default();
-        if !is_listening {
+        if !listens(&socket) {
             return Err(wrong(&"does not listen; name it with ListenStream=, and leave Accept=no as it is"));
         }
-        match socket_domain(&socket).map_err(|error| cannot(&error))? {
+        match getsockname(&socket).map_err(|error| cannot(&error))?.address_family() {
             AddressFamily::INET | AddressFamily::INET6 => {
                 let listener = std::net::TcpListener::from(socket);
                 let listener = listener.set_nonblocking(true).and_then(|()| TcpListener::from_std(listener));
@@ -113,6 +108,15 @@ fn handed_over(sockets: Vec<OwnedFd>, http_settings: &PreparedHttp) -> Result<Ht
         "set ListenStream= to an address of this machine alone, as 127.0.0.1:8808",
     )?;
     Ok(HttpListening::new(listeners, addresses, http_settings))
+}
+
+/// Returns whether a socket is one that clients can connect to. Systems other than Linux do not tell whether it listens.
+fn listens(socket: &OwnedFd) -> bool {
+    #[cfg(target_os = "linux")]
+    let listens = rustix::net::sockopt::socket_acceptconn(socket).unwrap_or_default();
+    #[cfg(not(target_os = "linux"))]
+    let listens = true;
+    listens && socket_type(socket).is_ok_and(|kind| kind == SocketType::STREAM)
 }
 
 /// Refuses addresses that other machines can reach if clients need not identify themselves.

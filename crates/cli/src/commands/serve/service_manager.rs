@@ -10,7 +10,6 @@ use std::{
     io,
     os::{
         fd::OwnedFd,
-        linux::net::SocketAddrExt,
         unix::{ffi::OsStrExt, net},
     },
     time::Duration,
@@ -75,11 +74,19 @@ impl HandedSockets {
 fn connected(address: &OsString) -> io::Result<UnixDatagram> {
     let socket = net::UnixDatagram::unbound()?;
     match address.as_bytes().strip_prefix(b"@") {
-        Some(name) => socket.connect_addr(&net::SocketAddr::from_abstract_name(name)?)?,
+        Some(name) => socket.connect_addr(&abstract_address(name)?)?,
         None => socket.connect(address)?,
     }
     socket.set_nonblocking(true)?;
     UnixDatagram::from_std(socket)
+}
+
+/// Returns the address of a socket that has a name and no file. Only Linux has such sockets.
+fn abstract_address(name: &[u8]) -> io::Result<net::SocketAddr> {
+    #[cfg(target_os = "linux")]
+    return <net::SocketAddr as std::os::linux::net::SocketAddrExt>::from_abstract_name(name);
+    #[cfg(not(target_os = "linux"))]
+    Err(io::Error::new(io::ErrorKind::Unsupported, format!("no socket @{}", String::from_utf8_lossy(name))))
 }
 
 /// The service manager that has started this process and wants to know its state.

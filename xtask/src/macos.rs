@@ -1,0 +1,41 @@
+//! `cargo xtask ci --only macos`: what ships compiles for macOS. Nothing runs there.
+//!
+//! cargo-zigbuild brings the headers and the compiler for the parts in C. The standard library is the installed one, or a nightly toolchain
+//! builds it from its source.
+
+use std::time::Duration;
+
+use crate::failure::ChoreFailure;
+use crate::project::Project;
+use crate::run::{self, ProgramRun};
+use crate::standard_library::{self, SOURCE};
+use crate::{report, tools};
+
+const TARGET: &str = "aarch64-apple-darwin";
+const DEADLINE: Duration = Duration::from_mins(15);
+
+/// Checks the program and everything below it, and says so if this machine cannot.
+pub(crate) fn check(project: &Project) -> Result<(), ChoreFailure> {
+    let is_installed = standard_library::is_installed(project, TARGET)?;
+    let source = if is_installed { None } else { standard_library::source(project) };
+    if !is_installed && source.is_none() {
+        report::text(&format!(
+            "NOT checked for {TARGET}: its standard library is not installed (rustup target add {TARGET}), and there is no source of it \
+             for a nightly toolchain (rustup component add rust-src --toolchain nightly, or {SOURCE}=FOLDER)\n"
+        ));
+        return Ok(());
+    }
+    let zigbuild = tools::ZIGBUILD.program(project)?;
+    let mut task = ProgramRun::new(&zigbuild, project.root(), project.log("macos"), DEADLINE)
+        .variable("CARGO_ZIGBUILD_ZIG_PATH", zigbuild.with_file_name("python-zig"))
+        .variable("CARGO_TARGET_DIR", project.below_target("macos"))
+        .arguments(["check", "--locked", "--package", "unhang-cli", "--target", TARGET]);
+    if let Some(source) = source {
+        // cargo has no other way to name the source.
+        task = task
+            .variable("RUSTUP_TOOLCHAIN", "nightly")
+            .variable("__CARGO_TESTS_ONLY_SRC_ROOT", source)
+            .arguments(["-Zbuild-std=std,panic_unwind"]);
+    }
+    run::run(task)
+}

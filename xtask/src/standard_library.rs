@@ -1,0 +1,38 @@
+//! The standard library of targets other than this machine: whether it is installed, or can be built from its source.
+
+use std::env;
+use std::fs;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::failure::ChoreFailure;
+use crate::project::Project;
+use crate::run::{self, ProgramRun};
+
+const ANSWER_DEADLINE: Duration = Duration::from_mins(1);
+
+/// The variable that names the folder `library` of Rust's source, for a nightly toolchain without the component `rust-src`.
+pub(crate) const SOURCE: &str = "RUST_LIBRARY_SOURCE";
+
+/// Returns whether the standard library for this target is installed.
+pub(crate) fn is_installed(project: &Project, triple: &str) -> Result<bool, ChoreFailure> {
+    Ok(rustc_says(project, &["--print", "target-libdir", "--target", triple])?.is_dir())
+}
+
+/// Returns the source from which a nightly toolchain can build the library for any target; `None` if there is no such toolchain or source.
+pub(crate) fn source(project: &Project) -> Option<PathBuf> {
+    let sysroot = rustc_says(project, &["+nightly", "--print", "sysroot"]).ok()?;
+    let named = env::var_os(SOURCE).map(PathBuf::from);
+    let source = named.unwrap_or_else(|| sysroot.join("lib/rustlib/src/rust/library"));
+    source.join("std/Cargo.toml").is_file().then_some(source)
+}
+
+/// Returns the path that the compiler prints.
+fn rustc_says(project: &Project, arguments: &[&str]) -> Result<PathBuf, ChoreFailure> {
+    let output = project.log("standard-library");
+    let answer = output.with_extension("txt");
+    let task = ProgramRun::new("rustc", project.root(), output, ANSWER_DEADLINE);
+    run::run(task.answer(answer.clone()).arguments(arguments))?;
+    let text = fs::read_to_string(&answer).map_err(|error| ChoreFailure::io(answer.display(), &error))?;
+    Ok(PathBuf::from(text.trim()))
+}
