@@ -297,7 +297,7 @@ impl WrapSession {
         let mut joins = None;
         if let Some(rules) = self.promotion_rules() {
             call.copes_with_tasks = rules.is_list_for_tasks(&request.method, request.params);
-            call.promotion = rules.plan(&request.method, request.params, (request.since, limit));
+            call.promotion = rules.plan(&request.method, request.params, (self.now, request.since, limit));
             let may_join = request.params.filter(|_| call.promotion.is_some());
             joins = may_join.and_then(|params| rules.same_call(params, effects));
         }

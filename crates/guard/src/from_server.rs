@@ -136,6 +136,7 @@ impl WrapSession {
     fn learn_from_answer(&mut self, wire_id: &Id, call: &GuardedCall, outcome: &ResponseOutcome<'_>) {
         self.counters.answered += 1;
         self.server.answered();
+        self.added_capabilities.iter_mut().for_each(|names| names.tool_list.server_answers(self.now));
         self.breaker.settle_trial(wire_id, self.now);
         if call.role == Role::Initialize {
             self.client.learn_negotiated(outcome);
@@ -475,9 +476,7 @@ impl WrapSession {
     fn lose_server(&mut self, happened: &str, exit: Option<&Exit>, effects: &mut impl WrapEffects) {
         let opened = self.breaker.failed(self.now);
         self.own_requests.forget_all();
-        if let Some(added_capabilities) = &mut self.added_capabilities {
-            added_capabilities.tool_list.lost();
-        }
+        self.added_capabilities.iter_mut().for_each(|names| names.tool_list.lost());
         self.questions.withdraw_all(effects);
         let may_restart = self.phase == WrapPhase::Running && !opened;
         self.server.lost(self.now, self.breaker.delay(), may_restart);

@@ -45,6 +45,8 @@ pub(super) struct LocalRequest {
     role: Role,
     pub(super) batch: Option<BatchId>,
     since: Duration,
+    /// Whether it has waited for the server's list of tools and for nothing else.
+    is_undecided: bool,
 }
 
 /// The known facts about the local job server.
@@ -72,8 +74,18 @@ impl LocalRequest {
     }
 
     /// Words the error of a request whose deadline has passed.
-    pub(super) fn deadline(&self, now: Duration) -> ErrorReport<'static> {
+    pub(super) fn deadline(&self, now: Duration, server: &str) -> ErrorReport<'static> {
         let waited = in_words(now.saturating_sub(self.since));
+        if self.is_undecided {
+            let happened = format!(
+                "`{server}` did not answer `tools/list` within {waited}; unhang awaits that, to know whether the server has a tool of the \
+                 name that `{}` has",
+                self.method
+            );
+            let hint =
+                "list the tools before the first call, or raise --call-timeout if the server needs longer";
+            return ErrorReport { kind: FaultKind::Deadline, summary: happened, hint };
+        }
         let happened = format!("unhang could not read the data folder for `{}` within {waited}", self.method);
         let hint = "check the disk that it is on (UNHANG_HOME), then try again";
         ErrorReport { kind: FaultKind::Deadline, summary: happened, hint }
@@ -171,7 +183,7 @@ impl LocalJobs {
 
     fn register(&mut self, request: &WrapRequest<'_>, limit: Option<Duration>) {
         let (role, method, since) = (role_of(&request.method), (*request.method).into(), request.since);
-        let asked = LocalRequest { method, role, batch: request.batch, since };
+        let asked = LocalRequest { method, role, batch: request.batch, since, is_undecided: false };
         let deadline = limit.map(|limit| since + limit + VERDICT_SLACK);
         // A request whose id is in flight was refused before.
         let _registered = self.asked.register(request.id.clone(), deadline, asked);
@@ -226,8 +238,9 @@ impl LocalJobs {
         added_capabilities: Option<&mut AddedCapabilities>,
         effects: &mut impl WrapEffects,
     ) -> Option<(Id, LocalRequest)> {
-        let (id, asked) = self.asked.expire(now)?;
-        if !self.forget_undecided(&id)
+        let (id, mut asked) = self.asked.expire(now)?;
+        asked.is_undecided = self.forget_undecided(&id);
+        if !asked.is_undecided
             && let Some(added_capabilities) = added_capabilities
         {
             effects.to_job_server(

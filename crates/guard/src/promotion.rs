@@ -308,12 +308,14 @@ impl PromotionRules<'_> {
         method == "tools/list" && params.is_some_and(|params| self.reply_to(params) != PromotionReply::Words)
     }
 
-    /// Plans when a request becomes a job. As a call it may take `limit`. Returns `None` for most requests, which never become jobs.
+    /// Plans when a request becomes a job that goes to the server `now`. As a call it may take `limit` since it came, so a call that has
+    /// waited for the list of tools gets its time at the server if there is time for that. Returns `None` for most requests, which never
+    /// become jobs.
     pub(super) fn plan(
         &self,
         method: &str,
         params: Option<Json<'_>>,
-        (now, limit): (Duration, Option<Duration>),
+        (now, since, limit): (Duration, Duration, Option<Duration>),
     ) -> Option<Box<PlannedPromotion>> {
         let params = params.filter(|_| method == "tools/call")?;
         let after = self.limits.promote_after.moment(self.client.call_clock())?;
@@ -330,7 +332,9 @@ impl PromotionRules<'_> {
         if !self.has_room_for(params) {
             return None;
         }
-        let (at, params) = (Some(now + after), params.get().as_bytes().into());
+        let is_in_time = |at: &Duration| limit.is_none_or(|limit| *at < since + limit);
+        let at = Some(now + after).filter(is_in_time).or(Some(since + after));
+        let params = params.get().as_bytes().into();
         Some(PlannedPromotion { at, params, promotion_reply, joins: None, order: None }.into())
     }
 

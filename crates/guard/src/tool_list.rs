@@ -47,6 +47,13 @@ impl ToolList {
         self.pages = 1;
     }
 
+    /// Notes that the server has answered something, so it no longer starts.
+    pub(super) fn server_answers(&mut self, now: Duration) {
+        if let ListState::Asked { until } = &mut self.state {
+            *until = (*until).min(now + OWN_LIST_PATIENCE);
+        }
+    }
+
     /// Returns whether the guard may ask for one more page.
     pub(super) fn take_page(&mut self) -> bool {
         self.pages += 1;

@@ -297,7 +297,7 @@ impl WrapSession {
         while let Some((id, asked)) =
             self.local_jobs.expire(self.now, self.added_capabilities.as_deref_mut(), effects)
         {
-            self.refuse(asked.addressee(&id), asked.deadline(self.now), effects);
+            self.refuse(asked.addressee(&id), asked.deadline(self.now, &self.name), effects);
             self.after_call(effects);
         }
         while let Some(id) = self.own_requests.expire_handshake(self.now) {

@@ -4,22 +4,14 @@
 //! - Each change since the watch began makes [`FileEvents`] readable. There may be more events than changes.
 //! - A watch sees changes by other processes too, but none of another machine.
 
-pub use crate::system::{FileEvents, FileWatch, WakeEvent};
-
-/// The kind of change that a watch is for. A system that tells less finely tells of more.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AwaitedChange {
-    /// A write to this file.
-    Writes,
-    /// A new file in this folder.
-    NewFiles,
-    /// A new, changed or removed file in this folder, or its removal. Some file systems do not tell that a folder was removed (overlayfs).
-    Files,
-}
+pub use crate::{
+    awaited_change::AwaitedChange,
+    system::{FileEvents, FileWatch, WakeEvent},
+};
 
 #[cfg(test)]
 mod tests {
-    use std::{fs, os::fd::AsFd, time::Duration};
+    use std::{fs, os::fd::AsFd, path::Path, time::Duration};
 
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
@@ -56,7 +48,7 @@ mod tests {
         assert!(FileEvents::new().unwrap().watch(&new, AwaitedChange::Writes).is_err(), "it is not there");
     }
 
-    fn change_again(file: &std::path::Path) {
+    fn change_again(file: &Path) {
         fs::write(file, "333").unwrap();
         fs::write(file.with_extension("other"), "1").unwrap();
         fs::remove_file(file.with_extension("other")).unwrap();

@@ -22,6 +22,7 @@ compile_error!(
     "unhang supervises Unix processes; a Windows port needs job objects in place of crates/proc/src/unix.rs"
 );
 
+mod awaited_change;
 pub mod deadline;
 pub mod descriptors;
 pub mod drain;

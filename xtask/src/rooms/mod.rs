@@ -24,7 +24,7 @@ const MOST_LINES: usize = 600;
 const MOST_FILES: usize = 3;
 
 /// Types that each have a name per platform: only one of their files is compiled.
-const PLATFORM_TYPES: &[&str] = &["ControlGroup", "FileLock"];
+const PLATFORM_TYPES: &[&str] = &["ControlGroup", "FileEvents", "FileLock", "FileWatch", "WakeEvent"];
 
 /// What is printed of all crates, and what is wrong with them.
 #[derive(Default)]

@@ -96,6 +96,14 @@ fn a_server_that_does_not_list_its_tools_keeps_nobody_waiting() {
         (vec![], vec![]),
         "its late answer is nobody's"
     );
+    // The call has less time than that.
+    let limits = Limits { call_timeout: seconds(2), ..Limits::default() };
+    let mut guarded = Guarded::unlisted(limits, "2025-11-25", r#"{"tools":{}}"#).0;
+    guarded.calls_tool(1, STATUS);
+    guarded.wait(seconds(3));
+    let fault = guarded.heard_fault(1, -31001);
+    let told = fault["message"].as_str().unwrap();
+    assert!(told.contains("`srv` did not answer `tools/list`") && !told.contains("disk"), "{told}");
     // A server that has gone lists nothing.
     let mut guarded = unlisted();
     guarded.calls_tool(1, STATUS);
@@ -165,12 +173,21 @@ fn the_time_that_a_call_waits_for_the_list_is_part_of_its_limit() {
     let page = guarded.asked_for_page(&Value::Null);
     guarded.wait(seconds(3));
     guarded.lists(&page, &json!({"tools": [{"name": STATUS}]}));
-    guarded.wait(seconds(41));
-    assert_eq!(guarded.actions(), []);
+    guarded.wait(seconds(44));
+    assert_eq!(guarded.actions(), [], "a call that the server answers at once makes no job");
     guarded.wait(seconds(1));
-    assert_eq!(guarded.order().elapsed, seconds(45));
-    guarded.wait(seconds(255));
+    assert_eq!(guarded.order().elapsed, seconds(48));
+    guarded.wait(seconds(252));
     guarded.heard_fault(1, -31001);
+    // There is not so much time.
+    let limits = Limits { call_timeout: seconds(47), ..Limits::default() };
+    let mut guarded = Guarded::unlisted(limits, "2025-11-25", r#"{"tools":{}}"#).0;
+    guarded.calls_tool(1, STATUS);
+    let page = guarded.asked_for_page(&Value::Null);
+    guarded.wait(seconds(3));
+    guarded.lists(&page, &json!({"tools": [{"name": STATUS}]}));
+    guarded.wait(seconds(42));
+    assert_eq!(guarded.order().elapsed, seconds(45));
 }
 
 #[test]
@@ -275,5 +292,11 @@ fn a_server_without_handshakes_is_asked_as_its_client_asks() {
     // A server that is still starting has its start deadline, and the call has its own.
     guarded.calls_tool(2, STATUS);
     guarded.wait(seconds(44));
-    assert_eq!((guarded.asked_of_ours(), guarded.actions()), (vec![], vec![]));
+    assert_eq!(guarded.asked_of_ours(), Vec::<Value>::new());
+    // It has answered, so it is there.
+    guarded.answer(1);
+    guarded.wait(Duration::from_millis(4900));
+    assert_eq!(guarded.asked_of_ours(), Vec::<Value>::new());
+    guarded.wait(Duration::from_millis(100));
+    assert_eq!(guarded.asked_of_ours(), [STATUS]);
 }

@@ -11,7 +11,7 @@ use rustix::{
     fs::inotify::{self, CreateFlags, WatchFlags},
 };
 
-use crate::file_events::AwaitedChange;
+use crate::awaited_change::AwaitedChange;
 
 /// The watch of one file or folder.
 pub type FileWatch = i32;

@@ -24,7 +24,7 @@ use rustix::{
     io::ioctl_fionbio,
 };
 
-use crate::file_events::AwaitedChange;
+use crate::awaited_change::AwaitedChange;
 
 /// `O_EVTONLY`: a descriptor for events alone, which keeps no disk from being removed.
 const EVENTS_ONLY: OFlags = OFlags::from_bits_retain(0x8000);
