@@ -17,8 +17,8 @@ const DEADLINE: Duration = Duration::from_mins(15);
 /// Checks the program and everything below it, and says so if this machine cannot.
 pub(crate) fn check(project: &Project) -> Result<(), ChoreFailure> {
     let is_installed = standard_library::is_installed(project, TARGET)?;
-    let source = if is_installed { None } else { standard_library::source(project) };
-    if !is_installed && source.is_none() {
+    let nightly = if is_installed { None } else { standard_library::nightly(project) };
+    if !is_installed && nightly.is_none() {
         report::text(&format!(
             "NOT checked for {TARGET}: its standard library is not installed (rustup target add {TARGET}), and there is no source of it \
              for a nightly toolchain (rustup component add rust-src --toolchain nightly, or {SOURCE}=FOLDER)\n"
@@ -30,11 +30,12 @@ pub(crate) fn check(project: &Project) -> Result<(), ChoreFailure> {
         .variable("CARGO_ZIGBUILD_ZIG_PATH", zigbuild.with_file_name("python-zig"))
         .variable("CARGO_TARGET_DIR", project.below_target("macos"))
         .arguments(["check", "--locked", "--package", "unhang-cli", "--target", TARGET]);
-    if let Some(source) = source {
-        // cargo has no other way to name the source.
+    if let Some(nightly) = nightly {
+        // cargo has no other way to name the source. The programs are named because this process is a child of another cargo.
         task = task
-            .variable("RUSTUP_TOOLCHAIN", "nightly")
-            .variable("__CARGO_TESTS_ONLY_SRC_ROOT", source)
+            .variable("CARGO", nightly.programs.join("cargo"))
+            .variable("RUSTC", nightly.programs.join("rustc"))
+            .variable("__CARGO_TESTS_ONLY_SRC_ROOT", nightly.source)
             .arguments(["-Zbuild-std=std,panic_unwind"]);
     }
     run::run(task)

@@ -19,12 +19,23 @@ pub(crate) fn is_installed(project: &Project, triple: &str) -> Result<bool, Chor
     Ok(rustc_says(project, &["--print", "target-libdir", "--target", triple])?.is_dir())
 }
 
-/// Returns the source from which a nightly toolchain can build the library for any target; `None` if there is no such toolchain or source.
-pub(crate) fn source(project: &Project) -> Option<PathBuf> {
+/// A nightly toolchain that can build the library for any target.
+pub(crate) struct NightlyToolchain {
+    /// The folder `library` of Rust's source.
+    pub(crate) source: PathBuf,
+    /// The folder of its programs.
+    pub(crate) programs: PathBuf,
+}
+
+/// Returns the nightly toolchain; `None` if there is none, or no source for it.
+pub(crate) fn nightly(project: &Project) -> Option<NightlyToolchain> {
     let sysroot = rustc_says(project, &["+nightly", "--print", "sysroot"]).ok()?;
     let named = env::var_os(SOURCE).map(PathBuf::from);
     let source = named.unwrap_or_else(|| sysroot.join("lib/rustlib/src/rust/library"));
-    source.join("std/Cargo.toml").is_file().then_some(source)
+    source
+        .join("std/Cargo.toml")
+        .is_file()
+        .then(|| NightlyToolchain { source, programs: sysroot.join("bin") })
 }
 
 /// Returns the path that the compiler prints.
