@@ -15,6 +15,7 @@ use unhang_wire::Id;
 
 use super::{
     super::{
+        calls::GuardedCall,
         effects::WrapEffects,
         job_bridge::{Adopted, BridgeEvent},
         process_effects::ProcessEffects,
@@ -48,10 +49,13 @@ impl GuardLoop {
             self.promote(*adopted);
             return;
         };
-        let known = self.wrap_session.calls.get(&adopted.call);
-        let (token, is_sent) =
-            (known.and_then(|call| call.token.clone()), known.is_some_and(|call| call.sent));
-        let call = adopted.kept_call(token, is_sent);
+        let is_its_own = |call: &&GuardedCall| call.is_of(adopted.order);
+        let Some(known) = self.wrap_session.calls.get(&adopted.call).filter(is_its_own) else {
+            // It was answered meanwhile, and that answer is in no journal. A call holder would wait for another one.
+            self.promote(*adopted);
+            return;
+        };
+        let call = adopted.kept_call(known.token.clone(), known.sent);
         let (data_folder, server) = (adopted.data_folder.clone(), self.kept_server());
         let facts = PlanFacts { command, data_folder, server };
         let process = self.effects.process.as_mut().filter(|process| !process.exited);
