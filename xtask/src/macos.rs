@@ -1,4 +1,4 @@
-//! `cargo xtask ci --only macos`: what ships compiles for macOS. Nothing runs there.
+//! `cargo xtask ci --only macos` checks that `unhang` compiles for macOS. It runs nothing there.
 //!
 //! cargo-zigbuild brings the headers and the compiler for the parts in C. The standard library is the installed one, or a nightly toolchain
 //! builds it from its source.

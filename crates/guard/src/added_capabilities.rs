@@ -3,8 +3,9 @@
 //!
 //! Theory of operation. The server's description of itself and of its tools passes through here on its way to the client. Our tools are
 //! added behind the last of the server's tools, under a prefix that none of its own has. A server that has tasks keeps them. Its calls are
-//! then handed over in words alone, so that no task of ours looks like one of its own. If the client lists no tools, the guard requests the
-//! list itself (`tool_list`).
+//! then handed over in words alone, so that no task of ours looks like one of its own.
+//!
+//! The guard requests the list itself if the client calls a tool before it has listed any (`tool_list`).
 //!
 //! Some clients ask for the list again when it changes. Such a client is told that it has changed, and gets our tools, with the first job
 //! that it has to ask about. A client that is not known to do so gets our tools from the start.

@@ -20,7 +20,7 @@ use unhang_wire::{Completion, Id, InFlight, Invalid, RegisterError};
 use super::{
     effects::WrapEffects,
     own_requests::OwnRequests,
-    promotion::PlannedPromotion,
+    promotion::{PlannedPromotion, WrapPromotionOrder},
     stray_answers::{DoubtfulAnswer, StrayAnswer},
 };
 
@@ -211,10 +211,7 @@ impl CallTable {
 
     /// Ends the call that an unusable answer is for. Returns `None` if no call waits for it.
     pub(super) fn end(&mut self, wire_id: &Id) -> Option<GuardedCall> {
-        match self.in_flight.complete(wire_id) {
-            Completion::Matched(call) | Completion::Repaired { entry: call, .. } => Some(call),
-            Completion::Late | Completion::Unknown => None,
-        }
+        self.in_flight.complete(wire_id).entry()
     }
 
     /// Ends the call if it is the only one. An answer without an id must be for that call.
@@ -315,6 +312,11 @@ impl CallTable {
 
     pub(super) fn get(&self, wire_id: &Id) -> Option<&GuardedCall> {
         self.in_flight.get(wire_id)
+    }
+
+    /// Returns the call that this order was about, if it is still a call. Another call may have its id by now.
+    pub(super) fn ordered(&self, wire_id: &Id, order: WrapPromotionOrder) -> Option<&GuardedCall> {
+        self.get(wire_id).filter(|call| call.is_of(order) && !call.is_job)
     }
 
     pub(super) fn get_mut(&mut self, wire_id: &Id) -> Option<&mut GuardedCall> {

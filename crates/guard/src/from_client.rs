@@ -533,7 +533,7 @@ impl WrapSession {
         effects: &mut impl WrapEffects,
     ) {
         let id = invalid.id.as_ref().filter(|_| invalid.shape == MessageShape::Response);
-        if let Some(question) = id.and_then(|id| self.questions.end(id)) {
+        if let Some(question) = id.and_then(|id| self.questions.complete(id).entry()) {
             let happened = format!(
                 "the client answered `{}` with an invalid response: {}",
                 question.method, invalid.reason
@@ -556,7 +556,7 @@ impl WrapSession {
             self.refuse(Addressee { id, method, ..Addressee::nobody() }, error_report, effects);
             return;
         }
-        if let Some(question) = oversized.id.as_ref().and_then(|id| self.questions.end(id)) {
+        if let Some(question) = oversized.id.as_ref().and_then(|id| self.questions.complete(id).entry()) {
             return self.refuse_question(&question, error_report, effects);
         }
         self.refuse(Addressee::nobody(), error_report, effects);

@@ -382,7 +382,7 @@ impl WrapSession {
         match self.client.session().opening(&id) {
             Some(line) if self.server.link() == ServerLink::Down && !client_shakes_hands => {
                 self.server.set_link(ServerLink::Replaying);
-                self.own_requests.register_handshake(id, now + self.limits.start_timeout);
+                self.own_requests.register(OwnRequest::Handshake, id, now + self.limits.start_timeout);
                 effects.to_server(&line);
             }
             _ => self.go_live(effects),
@@ -534,13 +534,13 @@ impl WrapSession {
 
     /// Requests the server's tools if the guard is to name its own and nobody has listed the server's.
     pub(super) fn ask_for_tools(&mut self, effects: &mut impl WrapEffects) {
-        let may_ask = self.server.is_live() && self.client.allows_probes();
-        let start = self.server.with_start(Duration::ZERO, self.now, self.limits.start_timeout);
-        if let Some(added_capabilities) = &mut self.added_capabilities
-            && may_ask
-            && added_capabilities.needs_tool_list()
+        if let Some(names) = &mut self.added_capabilities
+            && names.needs_tool_list()
+            && self.server.is_live()
+            && self.client.allows_probes()
         {
-            added_capabilities.tool_list.asked(self.now, self.now + start);
+            let start = self.server.with_start(Duration::ZERO, self.now, self.limits.start_timeout);
+            names.tool_list.asked(self.now, self.now + start);
             self.ask_for_page(None, effects);
         }
     }
@@ -548,7 +548,7 @@ impl WrapSession {
     fn ask_for_page(&mut self, cursor: Option<&str>, effects: &mut impl WrapEffects) {
         let id = self.own_id();
         effects.to_server(&self.client.list_tools(&id, cursor));
-        self.own_requests.register_tool_list(id, self.now + self.limits.call_timeout);
+        self.own_requests.register(OwnRequest::ToolList, id, self.now + self.limits.call_timeout);
     }
 
     /// Takes a page of the server's tools; `None` if there is none, or the guard cannot read it.

@@ -43,19 +43,9 @@ impl OwnRequests {
         }
     }
 
-    /// Enters the replayed `initialize`.
-    pub(super) fn register_handshake(&mut self, id: Id, deadline: Duration) {
-        let _registered = self.in_flight.register(id, Some(deadline), OwnRequest::Handshake);
-    }
-
-    /// Enters a request to which any answer will do.
-    pub(super) fn register(&mut self, id: Id, deadline: Duration) {
-        let _registered = self.in_flight.register(id, Some(deadline), OwnRequest::AnyAnswer);
-    }
-
-    /// Enters the request for a page of the server's tools.
-    pub(super) fn register_tool_list(&mut self, id: Id, deadline: Duration) {
-        let _registered = self.in_flight.register(id, Some(deadline), OwnRequest::ToolList);
+    /// Enters a request.
+    pub(super) fn register(&mut self, request: OwnRequest, id: Id, deadline: Duration) {
+        let _registered = self.in_flight.register(id, Some(deadline), request);
     }
 
     /// Enters the requests that tell a fresh process the session after the handshake. Returns their lines.
@@ -67,7 +57,7 @@ impl OwnRequests {
     ) -> Vec<Vec<u8>> {
         session.sequel(|| {
             let id = self.next_id(&is_free_elsewhere);
-            self.register(id.clone(), deadline);
+            self.register(OwnRequest::AnyAnswer, id.clone(), deadline);
             id
         })
     }
@@ -85,10 +75,7 @@ impl OwnRequests {
             // A better answer may still come.
             return self.in_flight.cancel(&id);
         };
-        match self.in_flight.complete(id) {
-            Completion::Matched(request) => Some(request),
-            _ => None,
-        }
+        self.in_flight.complete(id).entry()
     }
 
     /// Ends requests whose deadline has passed, until one of them is a handshake. Returns its id, or `None` if there is none.
@@ -104,7 +91,7 @@ impl OwnRequests {
     /// Gives a handshake that has expired another deadline.
     pub(super) fn renew_handshake(&mut self, id: Id, deadline: Duration) {
         let _not_late = self.in_flight.complete(&id);
-        self.register_handshake(id, deadline);
+        self.register(OwnRequest::Handshake, id, deadline);
     }
 
     /// Forgets the requests to a process that has ended.

@@ -94,14 +94,6 @@ impl ServerQuestions {
         self.in_flight.complete(client_side_id)
     }
 
-    /// Ends the question that an unusable answer is for. Returns `None` if nobody has asked it.
-    pub(super) fn end(&mut self, client_side_id: &Id) -> Option<ServerQuestion> {
-        match self.complete(client_side_id) {
-            Completion::Matched(question) | Completion::Repaired { entry: question, .. } => Some(question),
-            Completion::Late | Completion::Unknown => None,
-        }
-    }
-
     /// Takes out the next question that the client did not answer in time.
     pub(super) fn expire(&mut self, now: Duration) -> Option<(Id, ServerQuestion)> {
         self.in_flight.expire(now)

@@ -6,16 +6,16 @@
 //!
 //! # Invariants
 //!
-//! - The server is asked once, with all pages, and only if no client has listed its tools.
-//! - Nobody waits for the list for longer than [`OWN_LIST_PATIENCE`], or for a server that is gone.
-//! - A list that comes later than that still counts, unless the names have been told to somebody meanwhile.
+//! - The guard asks each process of the server once at most, and only if the client has not listed the tools.
+//! - A server that has answered anything is waited for [`OWN_LIST_PATIENCE`] at most, and one that has gone not at all.
+//! - A list that comes later still counts, unless the client has been told names of our tools meanwhile.
 
 use std::time::Duration;
 
 use unhang_core::config::{LIST_PAGES, OWN_LIST_PATIENCE};
 use unhang_wire::Id;
 
-/// What the guard knows of the server's list of tools.
+/// Whether the guard knows the tools of the server.
 #[derive(Debug, Default, PartialEq, Eq)]
 enum ListState {
     #[default]

@@ -31,7 +31,7 @@ use super::{
     deferred_notifications::DeferredNotifications,
     held_input::HeldInput,
     local_jobs::LocalJobs,
-    own_requests::OwnRequests,
+    own_requests::{OwnRequest, OwnRequests},
     progress::ProgressTokens,
     promotion::{JoinOutcome, PromotionOrders, WrapPromotionOrder},
     questions::ServerQuestions,
@@ -508,7 +508,7 @@ impl WrapSession {
                 let id = self.own_id();
                 let line = self.client.probe(&id);
                 // The deadline only cleans up. `Health` counts the misses.
-                self.own_requests.register(id, self.now + self.limits.health_interval);
+                self.own_requests.register(OwnRequest::AnyAnswer, id, self.now + self.limits.health_interval);
                 effects.to_server(&line);
             }
             Advice::Restart(misses) => {

@@ -215,7 +215,7 @@ pub(crate) fn move_bytes(from: &OwnedFd, to: &OwnedFd, length: usize) -> rustix:
     splice(from, None, to, None, length, SpliceFlags::NONBLOCK)
 }
 
-/// Gives back the blocks, or the memory, of a part of a file. What is read there from then on is zero, and the file keeps its length.
+/// Makes a hole in a file: the system frees the blocks, or the memory, of this part. The file keeps its length, and the part reads as zeros.
 ///
 /// # Errors
 /// Fails if the file system cannot, and as the system does.

@@ -225,7 +225,7 @@ pub(crate) fn move_bytes(_from: &OwnedFd, _to: &OwnedFd, _length: usize) -> rust
     Err(Errno::OPNOTSUPP)
 }
 
-/// Gives back the blocks of a part of a file. What is read there from then on is zero, and the file keeps its length.
+/// Makes a hole in a file: the system frees the blocks of this part. The file keeps its length, and the part reads as zeros.
 ///
 /// # Errors
 /// Fails if the file system cannot, and as the system does.

@@ -73,6 +73,16 @@ pub enum Completion<E> {
     Unknown,
 }
 
+impl<E> Completion<E> {
+    /// Returns the entry that was in flight, if there was one.
+    pub fn entry(self) -> Option<E> {
+        match self {
+            Completion::Matched(entry) | Completion::Repaired { entry, .. } => Some(entry),
+            Completion::Late | Completion::Unknown => None,
+        }
+    }
+}
+
 impl<E> InFlight<E> {
     /// Makes an empty table that remembers up to `late_capacity` ids whose answers may come late.
     pub fn new(late_capacity: usize) -> Self {

@@ -15,7 +15,6 @@ use unhang_wire::Id;
 
 use super::{
     super::{
-        calls::GuardedCall,
         effects::WrapEffects,
         job_bridge::{Adopted, BridgeEvent},
         process_effects::ProcessEffects,
@@ -49,8 +48,7 @@ impl GuardLoop {
             self.promote(*adopted);
             return;
         };
-        let is_its_own = |call: &&GuardedCall| call.is_of(adopted.order);
-        let Some(known) = self.wrap_session.calls.get(&adopted.call).filter(is_its_own) else {
+        let Some(known) = self.wrap_session.calls.ordered(&adopted.call, adopted.order) else {
             // It was answered meanwhile, and that answer is in no journal. A call holder would wait for another one.
             self.promote(*adopted);
             return;

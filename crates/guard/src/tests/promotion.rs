@@ -575,3 +575,23 @@ fn a_trial_that_has_become_a_job_keeps_no_other_request_waiting() {
     guarded.call(4);
     assert!(guarded.received().is_empty(), "it is let through");
 }
+
+#[test]
+fn a_call_that_was_answered_is_not_the_call_of_its_order_nor_is_another_of_its_id() {
+    let mut guarded = Guarded::with_jobs(Limits::default());
+    guarded.call(1);
+    guarded.wait(seconds(45));
+    let order = guarded.order();
+    let is_ordered =
+        |guarded: &Guarded| guarded.wrap_session.calls.ordered(&order.call, order.order).is_some();
+    assert!(is_ordered(&guarded));
+    guarded.answer(1);
+    assert!(!is_ordered(&guarded), "its answer is in no journal, so no call holder may wait for one");
+    guarded.call(1);
+    assert!(!is_ordered(&guarded));
+    guarded.wait(seconds(45));
+    let order = guarded.order();
+    assert!(guarded.wrap_session.calls.ordered(&order.call, order.order).is_some());
+    guarded.wrap_session.promoted(guarded.now, (&order.call, order.order), ("j", "{}"), &mut guarded.effects);
+    assert!(guarded.wrap_session.calls.ordered(&order.call, order.order).is_none(), "it is a job already");
+}

@@ -170,7 +170,7 @@ fn a_server_that_refuses_the_replayed_handshake_is_stopped() {
     guarded.server(&format!(r#"{{"jsonrpc":"2.0","id":{id},"error":{{"code":1,"message":"no"}}}}"#));
     assert_eq!(guarded.actions(), [WrapAction::StopServer]);
     assert!(guarded.said().is_empty(), "no session was agreed on");
-    // An answer that cannot be read is no better.
+    // The guard stops a server whose answer is no valid message, too.
     let (mut guarded, id) = replaying();
     guarded.server(&format!(r#"{{"jsonrpc":"2.0","id":{id},"result":1,"error":2}}"#));
     assert_eq!(guarded.actions(), [WrapAction::StopServer]);

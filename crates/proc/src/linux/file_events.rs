@@ -32,7 +32,7 @@ impl FileEvents {
     /// Watches a file or folder. The watch of one that is watched stays the same; that of another one in its place is another one.
     ///
     /// # Errors
-    /// Fails if there is no such file, and if the system has no watch left.
+    /// Fails if the file does not exist, or if this user has as many watches as the system allows.
     pub fn watch(&self, path: &Path, change: AwaitedChange) -> io::Result<FileWatch> {
         let flags = match change {
             AwaitedChange::Writes => WatchFlags::MODIFY,
@@ -99,7 +99,7 @@ impl AsFd for WakeEvent {
     }
 }
 
-/// Reads everything that there is. Returns whether there was anything.
+/// Reads a descriptor until it is empty. Returns whether it held anything.
 fn read_all(descriptor: &OwnedFd) -> bool {
     let (mut events, mut any) = ([0; 4096], false);
     while matches!(rustix::io::read(descriptor, &mut events), Ok(1..)) {

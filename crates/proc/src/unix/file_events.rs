@@ -51,7 +51,7 @@ impl FileEvents {
     /// Watches a file or folder. The watch of one that is watched stays the same; that of another one in its place is another one.
     ///
     /// # Errors
-    /// Fails if there is no such file, and if the system has no descriptor left.
+    /// Fails if the file does not exist, or if this process has as many open files as the system allows.
     #[expect(unsafe_code, reason = "a descriptor in a list of changes has to be open, which no type says")]
     pub fn watch(&self, path: &Path, change: AwaitedChange) -> io::Result<FileWatch> {
         let file = File::from(openat(CWD, path, EVENTS_ONLY | OFlags::CLOEXEC, Mode::empty())?);
