@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::failure::ChoreFailure;
 use crate::project::Project;
-use crate::run::{self, ProgramRun};
+use crate::run;
 use crate::standard_library::{self, SOURCE};
 use crate::{report, tools};
 
@@ -25,9 +25,7 @@ pub(crate) fn check(project: &Project) -> Result<(), ChoreFailure> {
         ));
         return Ok(());
     }
-    let zigbuild = tools::ZIGBUILD.program(project)?;
-    let mut task = ProgramRun::new(&zigbuild, project.root(), project.log("macos"), DEADLINE)
-        .variable("CARGO_ZIGBUILD_ZIG_PATH", zigbuild.with_file_name("python-zig"))
+    let mut task = tools::zigbuild(project, "macos", DEADLINE)?
         .variable("CARGO_TARGET_DIR", project.below_target("macos"))
         .arguments(["check", "--locked", "--package", "unhang-cli", "--target", TARGET]);
     if let Some(nightly) = nightly {

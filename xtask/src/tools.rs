@@ -43,7 +43,7 @@ pub(crate) const WHEEL: PythonTool =
     PythonTool { name: "wheel", version: "0.48.0", needs: &["packaging==26.2"] };
 
 /// A linker that builds for an old C library, and for other processors.
-pub(crate) const ZIGBUILD: PythonTool =
+const ZIGBUILD: PythonTool =
     PythonTool { name: "cargo-zigbuild", version: "0.24.1", needs: &["ziglang==0.17.1"] };
 
 /// It writes into a program where its libraries are.
@@ -160,6 +160,18 @@ impl PythonTool {
         fs::write(&stamp, "").map_err(|error| ChoreFailure::io(stamp.display(), &error))?;
         Ok(program)
     }
+}
+
+/// Returns a run of cargo-zigbuild that keeps its output under this name. The caller adds the command.
+pub(crate) fn zigbuild(
+    project: &Project,
+    name: &str,
+    deadline: Duration,
+) -> Result<ProgramRun, ChoreFailure> {
+    let program = ZIGBUILD.program(project)?;
+    let zig = program.with_file_name("python-zig");
+    let run = ProgramRun::new(program, project.root(), project.log(name), deadline);
+    Ok(run.variable("CARGO_ZIGBUILD_ZIG_PATH", zig))
 }
 
 /// The package with the certificates of the authorities that Mozilla trusts.

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 use crate::failure::ChoreFailure;
 use crate::project::Project;
-use crate::run::{self, ProgramRun};
+use crate::run;
 use crate::{report, standard_library, tools};
 
 use super::BUILD_DEADLINE;
@@ -42,12 +42,9 @@ pub(super) fn build(project: &Project) -> Result<Vec<BuiltFor>, ChoreFailure> {
 }
 
 fn build_for(project: &Project, triple: &str) -> Result<PathBuf, ChoreFailure> {
-    let zigbuild = tools::ZIGBUILD.program(project)?;
     let (major, minor) = OLDEST;
-    let task =
-        ProgramRun::new(&zigbuild, project.root(), project.log(&format!("dist-{triple}")), BUILD_DEADLINE)
-            .variable("CARGO_ZIGBUILD_ZIG_PATH", zigbuild.with_file_name("python-zig"))
-            .variable("CARGO_ENCODED_RUSTFLAGS", renamed_folders(project)?.join("\u{1f}"));
+    let task = tools::zigbuild(project, &format!("dist-{triple}"), BUILD_DEADLINE)?
+        .variable("CARGO_ENCODED_RUSTFLAGS", renamed_folders(project)?.join("\u{1f}"));
     let target = format!("{triple}.{major}.{minor}");
     let what = ["zigbuild", "--profile", "dist", "--locked", "--package", "unhang-cli", "--target", &target];
     run::run(task.arguments(what))?;
