@@ -15,7 +15,7 @@ use crate::failure::ChoreFailure;
 use crate::options::Options;
 use crate::project::Project;
 use crate::run::{self, ProgramRun};
-use crate::{clock, custody, dist as packing, macos, real, report, rooms, soak, tools, units};
+use crate::{clock, custody, dist as packing, other_systems, real, report, rooms, soak, tools, units};
 
 /// One row of the table.
 struct CiStep {
@@ -84,7 +84,12 @@ const STEPS: &[CiStep] = &[
     CiStep {
         name: "macos",
         about: "what ships compiles for macOS; says so where the standard library for it cannot be had",
-        work: StepWork::Own(macos::check),
+        work: StepWork::Own(other_systems::check_macos),
+    },
+    CiStep {
+        name: "arm64",
+        about: "the program for ARM64 builds and tells its version under qemu; says so where the library cannot be had",
+        work: StepWork::Own(other_systems::run_arm64),
     },
     CiStep {
         name: "docs",

@@ -16,17 +16,32 @@ use crate::tools;
 const FETCH_DEADLINE: Duration = Duration::from_mins(5);
 const VERSION_DEADLINE: Duration = Duration::from_secs(60);
 
-/// A program, which is also the name of its package.
+/// A program in a package.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct DebianTool {
     name: &'static str,
+    package: &'static str,
     /// The packages of its libraries, as far as not every machine has them.
     needs: &'static [&'static str],
 }
 
+/// Packages that have files, and no program.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct DebianFiles {
+    packages: &'static [&'static str],
+}
+
 /// It builds images of containers.
-pub(crate) const BUILDAH: DebianTool =
-    DebianTool { name: "buildah", needs: &["libassuan0", "libdevmapper1.02.1", "libgpgme11", "libseccomp2"] };
+pub(crate) const BUILDAH: DebianTool = DebianTool {
+    name: "buildah",
+    package: "buildah",
+    needs: &["libassuan0", "libdevmapper1.02.1", "libgpgme11", "libseccomp2"],
+};
+/// It runs programs for ARM64 on other processors.
+pub(crate) const QEMU_ARM64: DebianTool =
+    DebianTool { name: "qemu-aarch64-static", package: "qemu-user-static", needs: &[] };
+/// The C library for ARM64, below `usr/aarch64-linux-gnu`.
+pub(crate) const ARM64_LIBRARIES: DebianFiles = DebianFiles { packages: &["libc6-arm64-cross"] };
 
 impl DebianTool {
     /// Returns the program that is installed, or else unpacks it.
@@ -39,51 +54,81 @@ impl DebianTool {
         if run::run(probe.arguments(["--version"])).is_ok() {
             return Ok(self.name.into());
         }
-        let folder = project.below_target("tools/debian").join(self.name);
-        let root = folder.join("root");
-        tools::once(&folder, &[], || self.unpack(project, &folder, &root)).map_err(|failure| {
+        let packages: Vec<_> = [self.package].into_iter().chain(self.needs.iter().copied()).collect();
+        let below = Path::new("usr/bin").join(self.name);
+        let unpacked = unpacked(project, &packages, |root| match self.needs {
+            [] => Ok(()),
+            _ => name_libraries(project, root, &root.join(&below)),
+        });
+        unpacked.map(|root| root.join(&below)).map_err(|failure| {
             let told = format!(
-                "{0} is needed: install it (most distributions have the package {0}); unpacking it from Debian's packages \
+                "{} is needed: install it (most distributions have the package {}); unpacking it from Debian's packages \
                  did not work either ({failure})",
-                self.name
+                self.name, self.package
             );
             match failure.output() {
                 Some(output) => ChoreFailure::new(told).with_output(output),
                 None => ChoreFailure::new(told),
             }
-        })?;
-        Ok(root.join("usr/bin").join(self.name))
+        })
     }
+}
 
-    fn unpack(&self, project: &Project, folder: &Path, root: &Path) -> Result<(), ChoreFailure> {
-        let (lists, cache, packages) = (folder.join("lists"), folder.join("cache"), folder.join("packages"));
-        for made in [lists.join("partial"), cache.join("archives/partial"), packages.clone()] {
-            fs::create_dir_all(&made).map_err(|error| ChoreFailure::io(made.display(), &error))?;
-        }
-        let task = |program: &str, name: &str| {
-            let output = project.log(&format!("{name}-{}", self.name));
-            ProgramRun::new(program, &packages, output, FETCH_DEADLINE)
-        };
-        let apt = |name: &str| {
-            let places = [("Dir::State::Lists", &lists), ("Dir::Cache", &cache)];
-            let places = places.map(|(option, place)| format!("--option={option}={}", place.display()));
-            task("apt-get", name).arguments(places).arguments(["--quiet", "--option=APT::Sandbox::User=root"])
-        };
-        run::run(apt("apt-update").arguments(["update"]))?;
-        run::run(apt("apt-download").arguments(["download", self.name]).arguments(self.needs))?;
-        let entries =
-            fs::read_dir(&packages).map_err(|error| ChoreFailure::io(packages.display(), &error))?;
-        for package in entries.flatten() {
-            let unpack = task("dpkg-deb", "dpkg-unpack").arguments(["--extract"]);
-            run::run(unpack.arguments([package.path(), root.to_owned()]))?;
-        }
-        // Variables do not reach the processes that it starts of itself, so it gets the place of its libraries written into it.
-        let triple = format!("{}-linux-gnu", std::env::consts::ARCH);
-        let libraries = ["usr/lib", "lib"].map(|below| root.join(below).join(&triple).display().to_string());
-        let patchelf = tools::PATCHELF.program(project)?;
-        let output = project.log(&format!("patchelf-{}", self.name));
-        let task = ProgramRun::new(patchelf, root, output, VERSION_DEADLINE);
-        let flags = ["--force-rpath".to_owned(), "--set-rpath".to_owned(), libraries.join(":")];
-        run::run(task.arguments(flags).arguments([root.join("usr/bin").join(self.name)]))
+impl DebianFiles {
+    /// Returns the folder that stands for `/`, after unpacking the packages into it.
+    ///
+    /// # Errors
+    /// Fails if the machine has no apt, or if apt cannot fetch the packages.
+    pub(crate) fn root(&self, project: &Project) -> Result<PathBuf, ChoreFailure> {
+        unpacked(project, self.packages, |_| Ok(()))
     }
+}
+
+/// Returns the folder into which the packages were unpacked, which is named after the first of them; `finish` completes it.
+fn unpacked(
+    project: &Project,
+    packages: &[&str],
+    finish: impl FnOnce(&Path) -> Result<(), ChoreFailure>,
+) -> Result<PathBuf, ChoreFailure> {
+    let folder = project.below_target("tools/debian").join(packages[0]);
+    let root = folder.join("root");
+    tools::once(&folder, &[], || {
+        unpack(project, packages, &folder, &root)?;
+        finish(&root)
+    })?;
+    Ok(root)
+}
+
+fn unpack(project: &Project, names: &[&str], folder: &Path, root: &Path) -> Result<(), ChoreFailure> {
+    let (lists, cache, packages) = (folder.join("lists"), folder.join("cache"), folder.join("packages"));
+    for made in [lists.join("partial"), cache.join("archives/partial"), packages.clone()] {
+        fs::create_dir_all(&made).map_err(|error| ChoreFailure::io(made.display(), &error))?;
+    }
+    let task = |program: &str, step: &str| {
+        let output = project.log(&format!("{step}-{}", names[0]));
+        ProgramRun::new(program, &packages, output, FETCH_DEADLINE)
+    };
+    let apt = |step: &str| {
+        let places = [("Dir::State::Lists", &lists), ("Dir::Cache", &cache)];
+        let places = places.map(|(option, place)| format!("--option={option}={}", place.display()));
+        task("apt-get", step).arguments(places).arguments(["--quiet", "--option=APT::Sandbox::User=root"])
+    };
+    run::run(apt("apt-update").arguments(["update"]))?;
+    run::run(apt("apt-download").arguments(["download"]).arguments(names))?;
+    let entries = fs::read_dir(&packages).map_err(|error| ChoreFailure::io(packages.display(), &error))?;
+    for package in entries.flatten() {
+        let unpack = task("dpkg-deb", "dpkg-unpack").arguments(["--extract"]);
+        run::run(unpack.arguments([package.path(), root.to_owned()]))?;
+    }
+    Ok(())
+}
+
+/// Writes into a program where its libraries are: variables do not reach the processes that it starts of itself.
+fn name_libraries(project: &Project, root: &Path, program: &Path) -> Result<(), ChoreFailure> {
+    let triple = format!("{}-linux-gnu", std::env::consts::ARCH);
+    let libraries = ["usr/lib", "lib"].map(|below| root.join(below).join(&triple).display().to_string());
+    let patchelf = tools::PATCHELF.program(project)?;
+    let task = ProgramRun::new(patchelf, root, project.log("patchelf"), VERSION_DEADLINE);
+    let flags = ["--force-rpath".to_owned(), "--set-rpath".to_owned(), libraries.join(":")];
+    run::run(task.arguments(flags).arguments([program]))
 }

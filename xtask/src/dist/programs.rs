@@ -60,10 +60,6 @@ pub(super) enum StaticBuild {
     Quick,
 }
 
-/// Variables for cargo, where nobody debugs the program and it is built once.
-const QUICK_BUILD: [(&str, &str); 3] =
-    [("CARGO_INCREMENTAL", "0"), ("CARGO_PROFILE_DEV_DEBUG", "0"), ("CARGO_PROFILE_DEV_STRIP", "symbols")];
-
 /// Builds the program with the C library in it. Returns `None` on a system where that does not work.
 pub(super) fn build_static(project: &Project, way: StaticBuild) -> Result<Option<PathBuf>, ChoreFailure> {
     let Some(triple) = LINUX.into_iter().find(|triple| triple.starts_with(std::env::consts::ARCH)) else {
@@ -78,7 +74,7 @@ pub(super) fn build_static(project: &Project, way: StaticBuild) -> Result<Option
     let folder = project.below_target("static");
     let (profile, output, variables): (_, _, &[_]) = match way {
         StaticBuild::Shipped => ("dist", "dist", &[]),
-        StaticBuild::Quick => ("dev", "debug", &QUICK_BUILD),
+        StaticBuild::Quick => ("dev", "debug", &tools::UNSEEN_BUILD),
     };
     let mut task = project
         .cargo("dist-static", BUILD_DEADLINE)
