@@ -3,7 +3,10 @@
 //! Invariant: a server is found by the keys of the tables that it stands in, its place. The place stays the same when other parts of the file
 //! are edited.
 
-use std::ops::Range;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    ops::Range,
+};
 
 use unhang::settings::{OwnCommand, own_command};
 
@@ -20,6 +23,8 @@ const CONTAINERS: [&str; 5] = ["mcpServers", "servers", "mcp_servers", "context_
 const MIXED_CONTAINER: &str = "mcp";
 /// The keys of variables and headers.
 const SECRET_TABLES: [&str; 6] = ["env", "environment", "envs", "headers", "http_headers", "settings"];
+/// Parts of the keys of other secrets, in small letters.
+const SECRET_KEYS: [&str; 6] = ["token", "secret", "password", "apikey", "api_key", "authorization"];
 
 /// A client's file as it was read.
 #[derive(Debug)]
@@ -38,8 +43,10 @@ pub struct ConfiguredEntry<'d> {
     pub name: String,
     /// Whether the file switches it off.
     pub is_disabled: bool,
-    /// Whether another one stands at the same place.
+    /// Whether another one stands at the same place, or another table of servers.
     is_twofold: bool,
+    /// The range of the table of servers that it stands in.
+    table: Range<usize>,
     value: &'d PlacedValue,
 }
 
@@ -111,39 +118,51 @@ impl ConfigDocument {
             return found;
         }
         for key in CONTAINERS {
-            self.collect(&[key], self.root.member(key), &mut found);
+            self.root.members(key).for_each(|servers| self.collect(&[key], servers, &[], &mut found));
         }
-        if let Some(mixed) = self.root.member(MIXED_CONTAINER) {
+        for mixed in self.root.members(MIXED_CONTAINER) {
             match mixed.value.member("servers") {
                 // An entry may have this name as well.
                 Some(servers) if servers.value.member("command").is_none() => {
-                    self.collect(&[MIXED_CONTAINER, "servers"], Some(servers), &mut found);
+                    self.collect(&[MIXED_CONTAINER, "servers"], servers, &[], &mut found);
                 }
-                _ => self.collect(&[MIXED_CONTAINER], Some(mixed), &mut found),
+                _ => self.collect(&[MIXED_CONTAINER], mixed, &[], &mut found),
             }
         }
         // Claude Code keeps the servers of one project in the user's file.
-        let projects = self.root.member("projects").and_then(|projects| projects.value.table());
-        for project in projects.unwrap_or_default() {
-            let servers = project.value.member("mcpServers");
-            self.collect(&["projects", &project.name, "mcpServers"], servers, &mut found);
+        let projects = self.root.members("projects").filter_map(|projects| projects.value.table());
+        for project in projects.flatten() {
+            let switched_off = project.value.member("disabledMcpServers");
+            let switched_off = switched_off.and_then(|names| names.value.list()).unwrap_or_default();
+            for servers in project.value.members("mcpServers") {
+                let place = ["projects", &project.name, "mcpServers"];
+                self.collect(&place, servers, switched_off, &mut found);
+            }
+        }
+        // The clients take the last table of a name, and others the first.
+        let mut tables = BTreeMap::<Vec<String>, Range<usize>>::new();
+        let mut twofold = BTreeSet::new();
+        for ConfiguredEntry { place, table, .. } in &found {
+            let above = place[..place.len() - 1].to_vec();
+            match tables.get(&above) {
+                Some(first) if first != table => drop(twofold.insert(above)),
+                Some(_) => {}
+                None => drop(tables.insert(above, table.clone())),
+            }
+        }
+        for entry in &mut found {
+            entry.is_twofold |= twofold.contains(&entry.place[..entry.place.len() - 1]);
         }
         in_order(found, |entry: &ConfiguredEntry<'_>| entry.value.range.start)
-    }
-
-    /// Returns the server at this place, if there is exactly one.
-    #[must_use]
-    pub fn entry(&self, place: &[String]) -> Option<ConfiguredEntry<'_>> {
-        self.entries().into_iter().find(|entry| entry.place == place && !entry.is_twofold)
     }
 
     fn collect<'d>(
         &'d self,
         place: &[&str],
-        container: Option<&'d PlacedMember>,
+        container: &'d PlacedMember,
+        switched_off: &[PlacedValue],
         found: &mut Vec<ConfiguredEntry<'d>>,
     ) {
-        let Some(container) = container else { return };
         let named: Vec<(&str, &PlacedValue)> = match &container.value.node {
             PlacedNode::Table(members) => {
                 members.iter().map(|member| (member.name.as_str(), &member.value)).collect()
@@ -153,6 +172,8 @@ impl ConfigDocument {
             }
             _ => Vec::new(),
         };
+        let mut counts = BTreeMap::<&str, usize>::new();
+        named.iter().for_each(|(name, _)| *counts.entry(name).or_default() += 1);
         for (name, value) in &named {
             if value.table().is_none() {
                 continue;
@@ -166,8 +187,10 @@ impl ConfigDocument {
                 name: (*name).to_owned(),
                 is_disabled: flag("disabled") == Some(true)
                     || flag("enabled") == Some(false)
-                    || self.is_excluded(name),
-                is_twofold: named.iter().filter(|(other, _)| other == name).count() > 1,
+                    || self.is_excluded(name)
+                    || switched_off.iter().any(|item| item.text() == Some(name)),
+                is_twofold: counts.get(name).is_some_and(|count| *count > 1),
+                table: container.value.range.clone(),
                 value,
             });
         }
@@ -180,27 +203,41 @@ impl ConfigDocument {
         list("excluded").is_some_and(has) || list("allowed").is_some_and(|items| !has(items))
     }
 
-    /// Returns the places of values that may be secret: variables and headers.
+    /// Returns the places of values that may be secret: variables and headers, also nested ones, and values whose keys sound so. A table
+    /// of variables on one line is one place, with the comments in it.
     #[must_use]
     pub fn secrets(&self) -> Vec<Range<usize>> {
-        fn texts(value: &PlacedValue, found: &mut Vec<Range<usize>>) {
-            match &value.node {
-                PlacedNode::Text(_) => found.push(value.range.clone()),
-                PlacedNode::List(items) => items.iter().for_each(|item| texts(item, found)),
-                PlacedNode::Table(members) => members.iter().for_each(|member| texts(&member.value, found)),
-                PlacedNode::Flag(_) | PlacedNode::Other => {}
-            }
-        }
         let mut found = Vec::new();
         for entry in self.entries() {
-            let nested = entry.value.member("command").and_then(|command| command.value.table());
-            for member in entry.value.table().into_iter().chain(nested).flatten() {
-                if SECRET_TABLES.contains(&member.name.as_str()) {
-                    texts(&member.value, &mut found);
-                }
-            }
+            self.find_secrets(entry.value, false, &mut found);
         }
         found
+    }
+
+    fn find_secrets(&self, value: &PlacedValue, is_secret: bool, found: &mut Vec<Range<usize>>) {
+        match &value.node {
+            PlacedNode::Table(_) | PlacedNode::List(_)
+                if is_secret && !self.text[value.range.clone()].contains('\n') =>
+            {
+                found.push(value.range.clone());
+            }
+            PlacedNode::Table(members) => {
+                for member in members {
+                    let name = member.name.to_lowercase();
+                    let is_secret = is_secret
+                        || SECRET_TABLES.contains(&name.as_str())
+                        || SECRET_KEYS.iter().any(|part| name.contains(part));
+                    self.find_secrets(&member.value, is_secret, found);
+                }
+            }
+            PlacedNode::List(items) if is_secret => {
+                items.iter().for_each(|item| self.find_secrets(item, true, found));
+            }
+            PlacedNode::Text(_) | PlacedNode::Flag(_) | PlacedNode::Other if is_secret => {
+                found.push(value.range.clone());
+            }
+            PlacedNode::List(_) | PlacedNode::Text(_) | PlacedNode::Flag(_) | PlacedNode::Other => {}
+        }
     }
 
     /// Returns the edits that put the guard in front of a server.
@@ -226,7 +263,7 @@ impl ConfigDocument {
 }
 
 impl<'d> ConfiguredEntry<'d> {
-    /// Returns whether another server stands at the same place, so that it is unknown which of them counts.
+    /// Returns whether another server stands at the same place, or another table of servers, so that it is unknown which of them counts.
     #[must_use]
     pub fn is_twofold(&self) -> bool {
         self.is_twofold

@@ -29,7 +29,7 @@ mod undo;
 pub use document::{ConfigDocument, ConfiguredEntry, GuardSeen};
 pub use patch::{FilePatch, PatchHunk, TextEdit};
 pub use plan::{AdoptionPlan, EntryVerdict, PlannedEntry, UneditableFile, plan};
-pub use records::{AdoptedEntry, AdoptionRecord, AdoptionRecords};
+pub use records::{AdoptedEntry, AdoptionRecord, AdoptionRecords, UnreadableRecord};
 pub use syntax::{FileSyntax, SyntaxError};
 pub use target::{TargetError, TargetFile};
 pub use undo::{UndoKind, UndoPlan, undo, without_guard};

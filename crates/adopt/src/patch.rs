@@ -8,8 +8,8 @@ use std::ops::Range;
 const HIDDEN: &str = "\"…\"";
 /// The longest line that is shown whole, in characters.
 const LONGEST_LINE: usize = 240;
-/// The number of characters that are shown of a longer line before its first change.
-const LEAD: usize = 40;
+/// The number of characters that are shown of a longer line before and behind each change.
+const AROUND: usize = 40;
 
 /// One change: this range of the old text becomes this text.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -98,10 +98,43 @@ impl FilePatch {
             added.pop();
         }
         let line = 1 + text[..group.start].matches('\n').count() + alike;
-        if let ([old], [new]) = (&mut removed[..], &mut added[..]) {
-            (*old, *new) = shortened(old, new);
+        let is_long = |line: &String| line.chars().count() > LONGEST_LINE;
+        if removed.len() == 1 && added.len() == 1 && (is_long(&removed[0]) || is_long(&added[0])) {
+            (removed, added) = self.parts(text, &group, &hidden);
         }
         PatchHunk { line, removed, added }
+    }
+
+    /// Shows each change of a long line with a few characters around it. Changes whose surroundings meet are shown together.
+    fn parts(&self, text: &str, group: &Range<usize>, hidden: &[&TextEdit]) -> (Vec<String>, Vec<String>) {
+        let mut parts: Vec<Range<usize>> = Vec::new();
+        for edit in
+            self.0.iter().filter(|edit| group.start <= edit.range.start && edit.range.end <= group.end)
+        {
+            let part = surroundings(text, &edit.range, group, hidden);
+            match parts.last_mut() {
+                Some(last) if part.start <= last.end => last.end = last.end.max(part.end),
+                _ => parts.push(part),
+            }
+        }
+        let shown = |part: &Range<usize>, edits: &[&TextEdit]| {
+            let inside = |edit: &&&TextEdit| part.start <= edit.range.start && edit.range.end <= part.end;
+            let edits: Vec<&TextEdit> = edits.iter().filter(inside).copied().collect();
+            let (is_cut_before, is_cut_behind) = (part.start > group.start, part.end < group.end);
+            let cut = |is_cut: bool| if is_cut { "…" } else { "" };
+            format!(
+                "{}{}{}",
+                cut(is_cut_before),
+                rendered(text, part.clone(), &edits).trim_end(),
+                cut(is_cut_behind)
+            )
+        };
+        let changed = in_order(self.0.iter().chain(hidden.iter().copied()).collect(), |edit: &&TextEdit| {
+            edit.range.start
+        });
+        let removed = parts.iter().map(|part| shown(part, hidden)).collect();
+        let added = parts.iter().map(|part| shown(part, &changed)).collect();
+        (removed, added)
     }
 }
 
@@ -137,19 +170,26 @@ fn whole_lines(text: &str, range: &Range<usize>) -> Range<usize> {
     start..end
 }
 
-/// Returns two long lines cut around their first difference.
-fn shortened(old: &str, new: &str) -> (String, String) {
-    if old.chars().count().max(new.chars().count()) <= LONGEST_LINE {
-        return (old.to_owned(), new.to_owned());
+/// Returns a range with some characters before and behind it, in the group. No hidden value is cut: a part of one would be shown.
+fn surroundings(
+    text: &str,
+    range: &Range<usize>,
+    group: &Range<usize>,
+    hidden: &[&TextEdit],
+) -> Range<usize> {
+    let before = text[group.start..range.start].char_indices().rev().nth(AROUND - 1);
+    let behind = text[range.end..group.end].char_indices().nth(AROUND);
+    let mut part = before.map_or(group.start, |(at, _)| group.start + at)
+        ..behind.map_or(group.end, |(at, _)| range.end + at);
+    for secret in hidden {
+        if secret.range.start < part.start && part.start < secret.range.end {
+            part.start = secret.range.end.min(range.start);
+        }
+        if secret.range.start < part.end && part.end < secret.range.end {
+            part.end = secret.range.start.max(range.end);
+        }
     }
-    let alike = old.chars().zip(new.chars()).take_while(|(old, new)| old == new).count();
-    let from = alike.saturating_sub(LEAD);
-    let cut = |line: &str| {
-        let shown: String = line.chars().skip(from).take(LONGEST_LINE).collect();
-        let (before, is_cut) = (from > 0, line.chars().count() > from + LONGEST_LINE);
-        format!("{}{shown}{}", if before { "…" } else { "" }, if is_cut { "…" } else { "" })
-    };
-    (cut(old), cut(new))
+    part
 }
 
 #[cfg(test)]
@@ -186,5 +226,20 @@ mod tests {
             FilePatch::new(vec![TextEdit { range: 5_000..5_001, text: "Y".to_owned() }]).hunks(&text, &[]);
         let shown = &hunks[0].added[0];
         assert!(shown.contains("aaaYbbb") && shown.chars().count() < 300, "{shown}");
+    }
+
+    #[test]
+    fn each_change_of_a_long_line_is_shown_and_no_part_of_a_secret() {
+        let secret = format!("\"{}\"", "SECRET".repeat(20));
+        let text = format!("{}X{secret}{}X{}", "a".repeat(500), "b".repeat(500), "c".repeat(500));
+        let second = 501 + secret.len() + 500;
+        let edit = |at: usize| TextEdit { range: at..at + 1, text: "Y".to_owned() };
+        let hunks = FilePatch::new(vec![edit(500), edit(second)])
+            .hunks(&text, std::slice::from_ref(&(501..501 + secret.len())));
+        let PatchHunk { removed, added, .. } = &hunks[0];
+        assert_eq!((removed.len(), added.len()), (2, 2), "{removed:?} {added:?}");
+        assert!(removed[0].contains("aaX") && added[0].contains("aaY"), "{removed:?} {added:?}");
+        assert!(removed[1].contains("bbXcc") && added[1].contains("bbYcc"), "{removed:?} {added:?}");
+        assert!(!format!("{hunks:?}").contains("SECRET"), "{hunks:?}");
     }
 }

@@ -126,7 +126,7 @@ fn judge(
     is_gone: &dyn Fn(&str) -> bool,
 ) -> EntryVerdict {
     if entry.is_twofold() {
-        return EntryVerdict::Unclear("two servers have this name");
+        return EntryVerdict::Unclear("its name, or the key above it, stands twice in the file");
     }
     match entry.guard() {
         GuardSeen::Guard { program, is_whole: true } if is_gone(&program) && is_chosen(&entry.name) => {
@@ -152,6 +152,9 @@ fn judge(
         && is_whole_line(line)
     {
         return EntryVerdict::Unclear("its command is a whole line; write the arguments into `args`");
+    }
+    if entry.name.contains('\0') {
+        return EntryVerdict::Unclear("its name has a character that no argument of a program can have");
     }
     if is_chosen(&entry.name) { EntryVerdict::Wrap } else { EntryVerdict::NotChosen }
 }

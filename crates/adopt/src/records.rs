@@ -1,8 +1,11 @@
 //! The records of adopted files in the data folder, each with the bytes that the file had before.
 //!
 //! ```text
-//! adopted/<key>.json   adopted/<key>.original   adopted/.lock
+//! adopted/<key>.json   adopted/<key>.original   adopted/<key>-<hash>.kept   adopted/.lock
 //! ```
+//!
+//! The text from before has the ending `original` while its record is there. If it stays for a person afterwards, it gets a name that no later
+//! record uses.
 //!
 //! Invariants
 //!
@@ -33,6 +36,19 @@ use crate::{
 const FORMAT: u32 = 1;
 /// The size in bytes of the largest record that is read.
 const MAX_RECORD: u64 = 16 << 20;
+
+/// The file whose lock a writer holds.
+const LOCK: &str = ".lock";
+
+/// A record that cannot be read, so that its file cannot be undone.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the record {} cannot be read: {why}", path.display())]
+pub struct UnreadableRecord {
+    /// The path of the record. The text from before lies beside it, with the ending `original`.
+    pub path: PathBuf,
+    /// The reason.
+    pub why: String,
+}
 
 /// A server that was adopted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -115,35 +131,63 @@ impl AdoptionRecords {
         AdoptionRecords { folder: folder.join("adopted") }
     }
 
-    /// Takes the lock, and makes the folder if it is missing. Returns `None` if another process holds it.
+    /// Takes the lock, and makes the folder if it is missing. Returns `None` if another process holds it. Files that a killed process was
+    /// about to write are removed.
     ///
     /// # Errors
     /// Fails if the folder cannot be used.
     pub fn lock(&self) -> io::Result<Option<Lock>> {
         fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.folder)?;
-        Lock::try_take(&self.folder.join(".lock"))
+        let lock = Lock::try_take(&self.folder.join(LOCK))?;
+        if lock.is_some() {
+            let unfinished = |name: &String| name.starts_with('.') && name != LOCK;
+            for name in self.names().filter(unfinished) {
+                let _ = fs::remove_file(self.folder.join(name));
+            }
+        }
+        Ok(lock)
     }
 
     /// Returns the record of the file at this path without links.
-    #[must_use]
-    pub fn of(&self, target: &Path) -> Option<AdoptionRecord> {
-        self.read(&format!("{}.json", key(target))).filter(|record| record.target == target)
+    ///
+    /// # Errors
+    /// Fails if there is a record that cannot be read.
+    pub fn of(&self, target: &Path) -> Result<Option<AdoptionRecord>, UnreadableRecord> {
+        let record = self.read(&format!("{}.json", key(target)))?;
+        Ok(record.filter(|record| record.target == target))
     }
 
-    /// Lists all records, in the order of their paths.
+    /// Lists all records in the order of their paths, and those that cannot be read.
     #[must_use]
-    pub fn all(&self) -> Vec<AdoptionRecord> {
-        let names = fs::read_dir(&self.folder).into_iter().flatten().flatten();
-        let names = names.filter_map(|entry| entry.file_name().into_string().ok());
-        let mut all: Vec<AdoptionRecord> =
-            names.filter(|name| name.ends_with(".json")).filter_map(|name| self.read(&name)).collect();
-        all.sort_by(|one, other| one.path.cmp(&other.path));
-        all
+    pub fn all(&self) -> (Vec<AdoptionRecord>, Vec<UnreadableRecord>) {
+        let (mut all, mut unreadable) = (Vec::new(), Vec::new());
+        for name in self.names().filter(|name| name.ends_with(".json") && !name.starts_with('.')) {
+            match self.read(&name) {
+                Ok(record) => all.extend(record),
+                Err(error) => unreadable.push(error),
+            }
+        }
+        all.sort_by(|one: &AdoptionRecord, other| one.path.cmp(&other.path));
+        (all, unreadable)
     }
 
-    fn read(&self, name: &str) -> Option<AdoptionRecord> {
-        let bytes = read_at_most(&self.folder.join(name), MAX_RECORD).ok()??;
-        serde_json::from_slice(&bytes).ok().filter(|record: &AdoptionRecord| record.format == FORMAT)
+    fn names(&self) -> impl Iterator<Item = String> + use<> {
+        let entries = fs::read_dir(&self.folder).into_iter().flatten().flatten();
+        entries.filter_map(|entry| entry.file_name().into_string().ok())
+    }
+
+    fn read(&self, name: &str) -> Result<Option<AdoptionRecord>, UnreadableRecord> {
+        let path = self.folder.join(name);
+        let fault = |why: String| UnreadableRecord { path: path.clone(), why };
+        let Some(bytes) = read_at_most(&path, MAX_RECORD).map_err(|error| fault(error.to_string()))? else {
+            return Ok(None);
+        };
+        let record: AdoptionRecord =
+            serde_json::from_slice(&bytes).map_err(|error| fault(error.to_string()))?;
+        match record.format {
+            FORMAT => Ok(Some(record)),
+            format => Err(fault(format!("it has the format {format}, and this unhang reads {FORMAT}"))),
+        }
     }
 
     /// Returns the path of the bytes from before.
@@ -170,17 +214,31 @@ impl AdoptionRecords {
         replace(&self.folder, &format!("{key}.json"), &text, Durability::Disk)
     }
 
-    /// Forgets a record. The text from before goes with it, unless it `stays` for a person.
+    /// Forgets a record, and the text from before.
     ///
     /// # Errors
     /// Fails if the record cannot be removed.
-    pub fn forget(&self, record: &AdoptionRecord, stays: bool) -> io::Result<()> {
+    pub fn forget(&self, record: &AdoptionRecord) -> io::Result<()> {
         fs::remove_file(self.folder.join(format!("{}.json", record.key())))?;
-        if !stays {
-            // Without its record, nobody takes it for a backup.
-            let _ = fs::remove_file(self.backup_path(record));
-        }
+        // Without its record, nobody takes it for a backup.
+        let _ = fs::remove_file(self.backup_path(record));
         Ok(())
+    }
+
+    /// Forgets a record. The text from before stays for a person, at the path that is returned.
+    ///
+    /// # Errors
+    /// Fails if one of both cannot be renamed or removed.
+    pub fn forget_and_keep_text(&self, record: &AdoptionRecord) -> io::Result<PathBuf> {
+        let hash = record.original_sha256.get(..16).unwrap_or_default();
+        let kept = self.folder.join(format!("{}-{hash}.kept", record.key()));
+        match fs::rename(self.backup_path(record), &kept) {
+            // It was renamed before, and the record was not removed.
+            Err(error) if error.kind() == io::ErrorKind::NotFound && kept.exists() => {}
+            renamed => renamed?,
+        }
+        fs::remove_file(self.folder.join(format!("{}.json", record.key())))?;
+        Ok(kept)
     }
 }
 

@@ -91,7 +91,12 @@ impl PlacedValue {
 
     /// Returns the value of the first key of this name, if this is a table that has it.
     pub(crate) fn member(&self, name: &str) -> Option<&PlacedMember> {
-        self.table()?.iter().find(|member| member.name == name)
+        self.members(name).next()
+    }
+
+    /// Returns the values of all keys of this name. A file in JSON may have several.
+    pub(crate) fn members<'d>(&'d self, name: &str) -> impl Iterator<Item = &'d PlacedMember> {
+        self.table().unwrap_or_default().iter().filter(move |member| member.name == name)
     }
 }
 

@@ -3,7 +3,8 @@
 //! # Theory of operation
 //!
 //! A link is followed, and the file behind it is written: the link stays. The new bytes go into a file beside the target, which gets the mode
-//! and the owner of the target. After that the target is read again. If it still has the bytes from before, the new file is renamed over it.
+//! and the owner of the target. After that the target is read again. If it is still the same file with the same bytes, mode and owner, the
+//! new file is renamed over it.
 //!
 //! Invariants
 //!
@@ -21,7 +22,7 @@ use std::{
 use rustix::{
     fs::{Access, AtFlags, CWD, OFlags, accessat},
     io::Errno,
-    process::geteuid,
+    process::{getegid, geteuid, getgroups},
 };
 
 use crate::syntax::FileSyntax;
@@ -67,7 +68,12 @@ pub enum TargetError {
         "it belongs to the user with the number {0}, and unhang cannot keep that; run unhang as that user"
     )]
     OfAnother(u32),
-    /// Somebody has changed it meanwhile.
+    /// It belongs to a group that the new file cannot get.
+    #[error(
+        "it belongs to the group with the number {0}, of which you are no member, and unhang cannot keep that"
+    )]
+    OfAnotherGroup(u32),
+    /// Somebody has changed its text, its mode, its owner or its names meanwhile.
     #[error("it has changed since unhang read it, so nothing was written; run the command again")]
     Changed,
     /// The system refused something.
@@ -141,6 +147,9 @@ impl TargetFile {
         if !is_own && !geteuid().is_root() {
             return Err(TargetError::OfAnother(self.found.uid()));
         }
+        if !geteuid().is_root() && !is_member(self.found.gid()) {
+            return Err(TargetError::OfAnotherGroup(self.found.gid()));
+        }
         // The mode counts for root as well: it says what its owner wants.
         if mode & 0o222 == 0 || !may_write(&self.path) {
             return Err(TargetError::ReadOnly(mode));
@@ -162,12 +171,11 @@ impl TargetFile {
     pub fn replace(&self, text: &str) -> Result<(), TargetError> {
         self.check_writable()?;
         let name = self.path.file_name().unwrap_or_default().to_string_lossy();
-        let temporary = self.folder().join(format!(".{name}.unhang-{}", std::process::id()));
-        // A process of this number that was killed may have left one.
-        let _ = fs::remove_file(&temporary);
+        let beginning = format!(".{name}.unhang-");
+        self.remove_abandoned(&beginning);
+        let temporary = self.folder().join(format!("{beginning}{}", std::process::id()));
         let written = self.write_beside(&temporary, text).and_then(|()| {
-            let (now, _) = read_text(&self.path)?;
-            if now != self.text {
+            if !self.is_unchanged()? {
                 return Err(TargetError::Changed);
             }
             fs::rename(&temporary, &self.path).map_err(|error| system("it cannot be replaced", error))
@@ -179,6 +187,24 @@ impl TargetFile {
         // The name is in its place. If the folder cannot be made durable, a power failure gives back the old file.
         let _ = File::open(self.folder()).and_then(|folder| folder.sync_all());
         Ok(())
+    }
+
+    /// Returns whether the path still leads to the same file, with the same text, mode, owner and number of names.
+    fn is_unchanged(&self) -> Result<bool, TargetError> {
+        let now = TargetFile::read(&self.named)?;
+        let facts = |found: &Metadata| (found.mode(), found.uid(), found.gid(), found.nlink());
+        Ok(now.path == self.path && now.text == self.text && facts(&now.found) == facts(&self.found))
+    }
+
+    /// Removes the new files of processes that were killed. The caller holds the lock of the records, so none of these processes lives.
+    fn remove_abandoned(&self, beginning: &str) {
+        for entry in fs::read_dir(self.folder()).into_iter().flatten().flatten() {
+            let name = entry.file_name();
+            let number = name.to_str().and_then(|name| name.strip_prefix(beginning));
+            if number.is_some_and(|number| number.parse::<u32>().is_ok()) {
+                let _ = fs::remove_file(entry.path());
+            }
+        }
     }
 
     fn write_beside(&self, temporary: &Path, text: &str) -> Result<(), TargetError> {
@@ -204,6 +230,12 @@ impl TargetFile {
 
 fn system(action: &'static str, source: io::Error) -> TargetError {
     TargetError::System { action, source }
+}
+
+/// Returns whether this process may give a file to the group. If the system does not tell the groups, the attempt shows it.
+fn is_member(group: u32) -> bool {
+    getegid().as_raw() == group
+        || getgroups().map_or(true, |groups| groups.iter().any(|member| member.as_raw() == group))
 }
 
 /// Returns whether the system lets this process write there. A path that is gone is not the matter here.

@@ -2,11 +2,13 @@
 //!
 //! Invariant: only servers that were adopted change, and only as far as their guard is concerned.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use unhang::settings::sha256;
 
 use crate::{
     document::{ConfigDocument, ConfiguredEntry, GuardSeen},
-    patch::FilePatch,
+    patch::{FilePatch, TextEdit},
     records::{AdoptedEntry, AdoptionRecord},
     syntax::SyntaxError,
 };
@@ -49,8 +51,12 @@ pub fn undo(record: &AdoptionRecord, backup: Option<&str>, text: &str) -> Result
         return Ok(UndoPlan { kind: UndoKind::Nothing, text, patch, undone: Vec::new(), left: Vec::new() });
     }
     let document = ConfigDocument::parse(text, record.syntax())?;
-    let (patch, left) = without_guard(&document, &record.entries);
-    let undone = names(&record.entries).into_iter().filter(|name| !left.contains(name)).collect::<Vec<_>>();
+    let mut unguarding = Unguarding::of(&document, &record.entries);
+    let copies = backup.map(|backup| unguarding.add_copies(&document, record, backup)).unwrap_or_default();
+    let Unguarding { edits, left, .. } = unguarding;
+    let patch = FilePatch::new(edits);
+    let kept_guard = |name: &String| !left.contains(name);
+    let undone = names(&record.entries).into_iter().filter(kept_guard).chain(copies).collect::<Vec<_>>();
     if let Some(backup) = backup.filter(|_| now == record.adopted_sha256) {
         let (kind, text) = (UndoKind::Exact, backup.to_owned());
         return Ok(UndoPlan { kind, text, patch, undone, left: Vec::new() });
@@ -69,27 +75,73 @@ pub fn undo(record: &AdoptionRecord, backup: Option<&str>, text: &str) -> Result
 /// known by the name that its guard has.
 #[must_use]
 pub fn without_guard(document: &ConfigDocument, adopted: &[AdoptedEntry]) -> (FilePatch, Vec<String>) {
-    let (mut edits, mut left, mut taken) = (Vec::new(), Vec::new(), Vec::new());
-    let entries = document.entries();
-    for entry in adopted {
-        let at_place = document.entry(&entry.place).filter(is_whole);
-        let renamed = || {
-            let is_free = |place: &Vec<String>| {
-                !taken.contains(place) && adopted.iter().all(|other| other.place != *place)
-            };
-            entries
-                .iter()
-                .find(|found| is_free(&found.place) && is_whole(found) && carries(found, &entry.name))
-                .cloned()
-        };
-        let found = at_place.or_else(renamed);
-        match found.as_ref().and_then(|found| document.unguard_edits(found, entry.had_args)) {
-            Some(more) => edits.extend(more),
-            None => left.push(entry.name.clone()),
-        }
-        taken.extend(found.map(|found| found.place));
-    }
+    let Unguarding { edits, left, .. } = Unguarding::of(document, adopted);
     (FilePatch::new(edits), left)
+}
+
+/// The edits that take guards away.
+struct Unguarding {
+    edits: Vec<TextEdit>,
+    /// The names of adopted servers that have no guard.
+    left: Vec<String>,
+    /// The places of the servers that lose their guard.
+    taken: BTreeSet<Vec<String>>,
+}
+
+impl Unguarding {
+    fn of(document: &ConfigDocument, adopted: &[AdoptedEntry]) -> Unguarding {
+        let (mut edits, mut left, mut taken) = (Vec::new(), Vec::new(), BTreeSet::new());
+        let entries = document.entries();
+        let places: BTreeSet<_> = adopted.iter().map(|entry| &entry.place).collect();
+        let is_one = |entry: &&ConfiguredEntry<'_>| !entry.is_twofold() && is_whole(entry);
+        let guarded: BTreeMap<_, _> =
+            entries.iter().filter(is_one).map(|entry| (&entry.place, entry)).collect();
+        for entry in adopted {
+            let at_place = guarded.get(&entry.place).copied();
+            let renamed = || {
+                let is_free = |place: &Vec<String>| !taken.contains(place) && !places.contains(place);
+                entries
+                    .iter()
+                    .find(|found| is_free(&found.place) && is_whole(found) && carries(found, &entry.name))
+            };
+            let found = at_place.or_else(renamed);
+            match found.and_then(|found| document.unguard_edits(found, entry.had_args)) {
+                Some(more) => edits.extend(more),
+                None => left.push(entry.name.clone()),
+            }
+            taken.extend(found.map(|found| found.place.clone()));
+        }
+        Unguarding { edits, left, taken }
+    }
+
+    /// Adds the servers that somebody has copied with their guard, or renamed in the guard too: they have the guard of the record, and the
+    /// text from before had none at their place. Returns their names.
+    fn add_copies(
+        &mut self,
+        document: &ConfigDocument,
+        record: &AdoptionRecord,
+        backup: &str,
+    ) -> Vec<String> {
+        let Ok(before) = ConfigDocument::parse(backup, record.syntax()) else { return Vec::new() };
+        let by_hand: BTreeSet<_> =
+            before.entries().into_iter().filter(is_whole).map(|entry| entry.place).collect();
+        let mut names = Vec::new();
+        for entry in document.entries() {
+            let is_ours = matches!(entry.guard(), GuardSeen::Guard { program, is_whole: true } if program == record.program);
+            if !is_ours || self.taken.contains(&entry.place) || by_hand.contains(&entry.place) {
+                continue;
+            }
+            let guard_name = entry.guard_name();
+            let original = record.entries.iter().find(|known| Some(&known.name) == guard_name.as_ref());
+            // Without an original, a list that becomes empty goes: it means the same.
+            let had_args = original.is_some_and(|original| original.had_args);
+            if let Some(edits) = document.unguard_edits(&entry, had_args) {
+                self.edits.extend(edits);
+                names.push(entry.name);
+            }
+        }
+        names
+    }
 }
 
 fn is_whole(entry: &ConfiguredEntry<'_>) -> bool {

@@ -93,6 +93,28 @@ fn a_file_that_has_changed_since_is_not_written() {
 }
 
 #[test]
+fn a_file_whose_mode_or_names_have_changed_since_is_not_written() {
+    let place = Place::new();
+    let (other, moved) = (place.folder.path().join("other.json"), place.folder.path().join("moved.json"));
+    let target = place.read();
+    set_mode(&place.path, 0o600);
+    assert!(matches!(target.replace(NEW), Err(TargetError::Changed)));
+    assert_eq!(mode(&place.path), 0o600);
+
+    let target = place.read();
+    fs::hard_link(&place.path, &other).expect("a second name");
+    assert!(matches!(target.replace(NEW), Err(TargetError::Changed)));
+    fs::remove_file(&other).expect("it is there");
+
+    let target = place.read();
+    fs::rename(&place.path, &moved).expect("another name");
+    symlink(&moved, &place.path).expect("a link");
+    assert!(matches!(target.replace(NEW), Err(TargetError::Changed)));
+    assert_eq!((fs::read_to_string(&moved).expect("text").as_str(), mode(&moved)), (TEXT, 0o600));
+    assert_eq!(place.names(), ["mcp.json", "moved.json"]);
+}
+
+#[test]
 fn a_link_stays_and_the_file_behind_it_is_written() {
     let place = Place::new();
     let other = tempfile::tempdir().expect("a folder");
@@ -155,8 +177,9 @@ fn a_record_is_for_its_owner_alone_and_gives_the_bytes_back() {
     let told = ("/bin/unhang", "1.0.0", "2026-11-27T00:00:00Z".to_owned());
     let record = AdoptionRecord::new(&target, (target.text(), &adopted), plan.wrapped(), told);
     records.keep(&record, target.text()).expect("it can be kept");
-    assert_eq!((records.all(), records.of(&place.path)), (vec![record.clone()], Some(record.clone())));
-    assert_eq!(records.of(Path::new("/other")), None);
+    assert_eq!(records.all(), (vec![record.clone()], Vec::new()));
+    assert_eq!(records.of(&place.path), Ok(Some(record.clone())));
+    assert_eq!(records.of(Path::new("/other")), Ok(None));
     let backup = records.backup_path(&record);
     assert_eq!((mode(&backup), mode(backup.parent().expect("a folder"))), (0o600, 0o700));
     assert_eq!(records.backup(&record).as_deref(), Some(TEXT));
@@ -169,6 +192,58 @@ fn a_record_is_for_its_owner_alone_and_gives_the_bytes_back() {
     let undone = undo(&record, None, &adopted).expect("JSON");
     assert_eq!((undone.kind, undone.text.as_str()), (UndoKind::Exact, TEXT));
     assert!(undo(&record, None, "{\"mcpServers\"").is_err(), "a broken file is left as it is");
-    records.forget(&record, false).expect("it is there");
-    assert!(records.all().is_empty() && !backup.exists());
+    records.forget(&record).expect("it is there");
+    assert!(records.all().0.is_empty() && !backup.exists());
+}
+
+/// Keeps a record of the file, whose text is `original`.
+fn kept(place: &Place, records: &AdoptionRecords, original: &str) -> AdoptionRecord {
+    let told = ("/bin/unhang", "1.0.0", "2026-11-27T00:00:00Z".to_owned());
+    let record = AdoptionRecord::new(&place.read(), (original, "adopted"), Vec::new(), told);
+    records.keep(&record, original).expect("it can be kept");
+    record
+}
+
+#[test]
+fn a_text_that_stays_for_a_person_outlives_the_next_record() {
+    let (place, data) = (Place::new(), tempfile::tempdir().expect("a folder"));
+    let records = AdoptionRecords::in_data_folder(data.path());
+    let _held = records.lock().expect("a lock");
+    let stays = records.forget_and_keep_text(&kept(&place, &records, TEXT)).expect("it stays");
+    records.forget(&kept(&place, &records, NEW)).expect("it is there");
+    assert_eq!(fs::read_to_string(&stays).expect("text"), TEXT);
+    assert_eq!(mode(&stays), 0o600);
+    assert!(records.all().0.is_empty());
+}
+
+#[test]
+fn a_record_that_cannot_be_read_is_told() {
+    let (place, data) = (Place::new(), tempfile::tempdir().expect("a folder"));
+    let records = AdoptionRecords::in_data_folder(data.path());
+    drop(records.lock().expect("a lock"));
+    let record = kept(&place, &records, TEXT);
+    let path = records.backup_path(&record).with_extension("json");
+    let newer = fs::read_to_string(&path).expect("text").replace("\"format\": 1", "\"format\": 99");
+    for (text, why) in [("{", "EOF"), (newer.as_str(), "the format 99")] {
+        fs::write(&path, text).expect("it is ours");
+        let error = records.of(&place.path).expect_err("it cannot be read");
+        assert!(error.path == path && error.why.contains(why), "{error}");
+        assert_eq!(records.all(), (Vec::new(), vec![error]));
+    }
+}
+
+#[test]
+fn what_a_killed_process_was_about_to_write_is_removed() {
+    let (place, data) = (Place::new(), tempfile::tempdir().expect("a folder"));
+    let records = AdoptionRecords::in_data_folder(data.path());
+    drop(records.lock().expect("a lock"));
+    let unfinished = data.path().join("adopted/.0123.original.42");
+    fs::write(&unfinished, TEXT).expect("a file");
+    for name in [".mcp.json.unhang-42", ".mcp.json.unhang-yours"] {
+        fs::write(place.folder.path().join(name), TEXT).expect("a file");
+    }
+    let _held = records.lock().expect("a lock");
+    place.read().replace(NEW).expect("it can be written");
+    assert!(!unfinished.exists());
+    assert_eq!(place.names(), [".mcp.json.unhang-yours", "mcp.json"]);
 }

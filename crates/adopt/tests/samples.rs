@@ -1,7 +1,11 @@
 //! Files of every client, in all forms that people give them: adopting and undoing gives the same bytes, and adopting twice changes nothing
 //! the second time.
 
-use std::{fs, path::Path};
+use std::{
+    fs,
+    path::Path,
+    time::{Duration, SystemTime},
+};
 
 use unhang::settings::sha256;
 use unhang_adopt::{
@@ -269,6 +273,93 @@ fn a_renamed_server_is_known_by_the_name_of_its_guard_alone() {
     assert_eq!(patch.apply(edited.text()), format!(r#"{{"servers": {{"new": {{"command": "x"}}, {own}}}}}"#));
 }
 
+/// Adopts a file with these servers. Returns its record, and its text afterwards.
+fn adopted(text: &str) -> (AdoptionRecord, String) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("mcp.json");
+    fs::write(&path, text).expect("a file");
+    let target = TargetFile::read(&path).expect("it can be read");
+    let document = ConfigDocument::parse(text, FileSyntax::Json).expect("JSON");
+    let plan = plan(&document, PROGRAM, &|_| true, &|_| false).expect("a plan");
+    let after = plan.patch.apply(text);
+    let told = (PROGRAM, "1.0.0", "2026-11-28T00:00:00Z".to_owned());
+    (AdoptionRecord::new(&target, (text, &after), plan.wrapped(), told), after)
+}
+
+#[test]
+fn a_copy_of_a_server_and_one_that_was_renamed_in_its_guard_too_lose_the_guard() {
+    let own = format!(r#""own": {{"command": "{PROGRAM}", "args": ["wrap", "--", "own"]}}"#);
+    let text = format!(r#"{{"mcpServers": {{"a": {{"command": "a"}}, "b": {{"command": "b"}}, {own}}}}}"#);
+    let (record, after) = adopted(&text);
+    let a = &after[after.find(r#""a":"#).expect("a")..after.find(r#", "b":"#).expect("b")];
+    let edited = after
+        .replace(r#""b": {"#, r#""bee": {"#)
+        .replace(r#""--name", "b""#, r#""--name", "bee""#)
+        .replace(&own, &format!("{own}, {}", a.replacen(r#""a""#, r#""copy""#, 1)));
+    let undone = undo(&record, Some(&text), &edited).expect("JSON");
+    let expect = text
+        .replace(r#""b": {"#, r#""bee": {"#)
+        .replace(&own, &format!(r#"{own}, "copy": {{"command": "a"}}"#));
+    assert_eq!((undone.kind, undone.text), (UndoKind::Edited, expect));
+    assert_eq!(
+        (undone.undone, undone.left),
+        (vec!["a".to_owned(), "bee".to_owned(), "copy".to_owned()], vec!["b".to_owned()])
+    );
+}
+
+#[test]
+fn a_table_of_servers_that_stands_twice_is_left_alone() {
+    for text in [
+        r#"{"mcpServers": {"a": {"command": "x"}}, "mcpServers": {"b": {"command": "y"}}}"#,
+        r#"{"projects": {"/p": {"mcpServers": {"a": {"command": "x"}}}, "/p": {"mcpServers": {"b": {"command": "y"}}}}}"#,
+    ] {
+        let document = ConfigDocument::parse(text, FileSyntax::Json).expect("JSON");
+        let plan = plan(&document, PROGRAM, &|_| true, &|_| false).expect("a plan");
+        assert!(plan.patch.is_empty() && plan.entries.len() == 2, "{text}");
+        for entry in &plan.entries {
+            assert!(format!("{:?}", entry.verdict).contains("stands twice"), "{text}: {entry:?}");
+        }
+    }
+}
+
+#[test]
+fn a_server_that_a_project_switches_off_is_left_alone() {
+    let text = r#"{"projects": {"/p": {"mcpServers": {"a": {"command": "x"}, "b": {"command": "y"}}, "disabledMcpServers": ["a"]}}}"#;
+    let document = ConfigDocument::parse(text, FileSyntax::Json).expect("JSON");
+    let plan = plan(&document, PROGRAM, &|_| true, &|_| false).expect("a plan");
+    let verdicts: Vec<_> = plan.entries.iter().map(|entry| &entry.verdict).collect();
+    assert_eq!(verdicts, [&EntryVerdict::Disabled, &EntryVerdict::Wrap]);
+}
+
+#[test]
+fn a_secret_of_any_kind_is_hidden_where_it_stands() {
+    for server in [
+        r#""env": {"PIN": 1234567, "ON": true}"#,
+        r#""env": {/* "OLD": "1234567", */ "A": "b"}"#,
+        r#""requestInit": {"headers": {"Authorization": "1234567"}}"#,
+        r#""bearer_token": "1234567""#,
+        r#""env": ["A=1234567"]"#,
+    ] {
+        let text = format!(r#"{{"mcpServers": {{"a": {{"command": "x", {server}}}}}}}"#);
+        let document = ConfigDocument::parse(&text, FileSyntax::Json).expect("JSON");
+        let plan = plan(&document, PROGRAM, &|_| true, &|_| false).expect("a plan");
+        let shown = format!("{:?}", plan.patch.hunks(&text, &document.secrets()));
+        assert!(shown.contains("wrap") && !shown.contains("1234567") && !shown.contains("true"), "{shown}");
+    }
+}
+
+#[test]
+fn many_servers_in_one_file_take_little_time() {
+    let servers: Vec<_> = (0..4_000).map(|number| format!(r#""s{number}": {{"command": "x"}}"#)).collect();
+    let text = format!(r#"{{"mcpServers": {{{}}}}}"#, servers.join(",\n"));
+    let begin = SystemTime::now();
+    let (record, after) = adopted(&text);
+    let undone = undo(&record, None, &after).expect("JSON");
+    assert_eq!((undone.text == text, undone.undone.len()), (true, 4_000));
+    let took = begin.elapsed().expect("no clock step");
+    assert!(took < Duration::from_secs(20), "{took:?}");
+}
+
 #[test]
 fn nobody_sees_a_secret_in_the_changes() {
     for Sample { name, before, after, .. } in samples() {
@@ -308,7 +399,7 @@ fn what_cannot_be_wrapped_says_why() {
         ("number", "another form"),
         ("text-args", "another form"),
         ("line", "whole line"),
-        ("twice", "two servers"),
+        ("twice", "stands twice"),
         ("two-commands", "another form"),
         ("both", "a command and a URL"),
         ("guarded", "Guarded(\"/usr/local/bin/unhang\")"),

@@ -35,7 +35,9 @@ pub(crate) fn refuse(error: &clap::Error) -> ExitCode {
 fn is_first_minute() -> bool {
     let is_bare = std::env::args_os().len() <= 1;
     let is_person = io::stdin().is_terminal() && io::stderr().is_terminal();
-    let has_adopted =
-        || data_folder().is_some_and(|folder| !AdoptionRecords::in_data_folder(&folder).all().is_empty());
+    let has_adopted = || {
+        data_folder()
+            .is_some_and(|folder| AdoptionRecords::in_data_folder(&folder).all() != (Vec::new(), Vec::new()))
+    };
     is_bare && is_person && !has_adopted()
 }

@@ -57,6 +57,44 @@ fn a_broken_file_that_was_adopted_is_undone_when_it_is_right_again() {
 }
 
 #[test]
+fn a_record_that_cannot_be_read_is_told_and_its_file_is_left_as_it_is() {
+    let home = Home::new();
+    home.write(".cursor/mcp.json", &cursor());
+    let report = home.report(&["--yes"], 0);
+    let adopted = home.read(".cursor/mcp.json");
+    let backup = report["files"][0]["backup"].as_str().expect("a path").to_owned();
+    let record = backup.replace(".original", ".json");
+    let good = fs::read(&record).expect("it is there");
+    fs::write(&record, "{").expect("it is ours");
+    for words in [&["--undo", "--yes"][..], &["--undo", "--yes", "cursor"]] {
+        let report = home.report(words, 1);
+        let (status, error) = told(&report, 0);
+        assert!(status == "failed" && error.contains(&record) && error.contains(&backup), "{report}");
+    }
+    assert_eq!(home.adopt(&["--status"]).0, 1);
+    // To adopt one more server would write a new record over it.
+    home.write(".cursor/mcp.json", r#"{"mcpServers": {"new": {"command": "new"}}}"#);
+    let report = home.report(&["--yes"], 1);
+    assert!(told(&report, 0).1.contains(&record), "{report}");
+    assert_eq!(fs::read_to_string(&backup).expect("it is there"), cursor());
+    home.write(".cursor/mcp.json", &adopted);
+    fs::write(&record, good).expect("it is ours");
+    home.report(&["--undo", "--yes"], 0);
+    assert_eq!(home.read(".cursor/mcp.json"), cursor());
+}
+
+#[test]
+fn undo_names_guards_without_a_record() {
+    let home = Home::new();
+    home.write(".cursor/mcp.json", &cursor());
+    let report = home.report(&["--yes"], 0);
+    let backup = report["files"][0]["backup"].as_str().expect("a path").to_owned();
+    fs::remove_file(backup.replace(".original", ".json")).expect("it is there");
+    let (code, stdout, stderr) = home.adopt(&["--undo", "--yes", "--output", "text"]);
+    assert!(code == 0 && stdout.contains("no record of the guard of"), "{stdout} {stderr}");
+}
+
+#[test]
 fn a_copy_that_is_old_or_cannot_run_is_replaced_though_no_file_changes() {
     let home = Home { sandbox: Sandbox::with_adoptions() };
     home.write(".cursor/mcp.json", &cursor());

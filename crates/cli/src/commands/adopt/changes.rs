@@ -8,7 +8,7 @@ use std::{
 use unhang::exit;
 use unhang_adopt::{
     AdoptedEntry, AdoptionPlan, AdoptionRecord, AdoptionRecords, ConfigDocument, EntryVerdict, FileSyntax,
-    TargetFile, clients::McpClient, plan, undo, without_guard,
+    TargetFile, UnreadableRecord, clients::McpClient, plan, undo, without_guard,
 };
 use unhang_terminal::{failure::CommandFailure, text::escaped};
 
@@ -177,7 +177,7 @@ impl PlannedFile {
 
     /// Writes the file. Returns the path of the bytes from before.
     fn write(&self, records: &AdoptionRecords, now: &str) -> Result<PathBuf, String> {
-        let earlier = records.of(self.target.path());
+        let earlier = records.of(self.target.path()).map_err(|error| unreadable(&error))?;
         let (original, mut entries) = match &earlier {
             Some(record) => without_earlier(records, record, self.target.text())?,
             None => (self.target.text().to_owned(), Vec::new()),
@@ -198,12 +198,21 @@ impl PlannedFile {
                 Some((Some(backup), record)) => {
                     records.keep(record, backup).map_err(|error| error.to_string())
                 }
-                _ => records.forget(&record, false).map_err(|error| error.to_string()),
+                _ => records.forget(&record).map_err(|error| error.to_string()),
             };
             return Err(error.to_string());
         }
         Ok(records.backup_path(&record))
     }
+}
+
+/// Says that a record keeps unhang from its file, and what a person can do.
+pub(super) fn unreadable(error: &UnreadableRecord) -> String {
+    let backup = error.path.with_extension("original");
+    format!(
+        "{error}; {} has the file as it was before. Take the guards away by hand, and remove both",
+        backup.display()
+    )
 }
 
 /// Returns the text as it would be without what was adopted earlier, and the servers that were adopted then and still have their guard.

@@ -48,6 +48,9 @@ struct FileStatusReport {
     clients: Vec<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
+    /// Why the record of the file cannot be read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    record_error: Option<String>,
     /// When unhang adopted the file; absent if it has not.
     #[serde(skip_serializing_if = "Option::is_none")]
     adopted_at: Option<String>,
@@ -81,7 +84,7 @@ pub(super) fn show(targets: &Targets, format: Format) -> CommandOutcome {
         files: reports(targets)?,
         not_found: targets.absent.iter().map(|client| client.name).collect(),
     };
-    let has_failed = report.files.iter().any(|file| file.error.is_some());
+    let has_failed = report.files.iter().any(|file| file.error.is_some() || file.record_error.is_some());
     let printed = match format {
         Format::Json => json(&report),
         Format::Text => print(&report.text()),
@@ -168,6 +171,7 @@ impl FileStatusReport {
             path: choice.path.clone(),
             clients,
             error: None,
+            record_error: None,
             adopted_at: None,
             is_edited: false,
             servers: Vec::new(),
@@ -176,7 +180,12 @@ impl FileStatusReport {
             Ok(target) => target,
             Err(error) => return FileStatusReport { error: Some(error.to_string()), ..report },
         };
-        let record = data_folder.and_then(|folder| AdoptionRecords::in_data_folder(folder).of(target.path()));
+        let records = data_folder.map(AdoptionRecords::in_data_folder);
+        let record = records.map_or(Ok(None), |records| records.of(target.path()));
+        let record = record.unwrap_or_else(|error| {
+            report.record_error = Some(error.to_string());
+            None
+        });
         if let Some(AdoptionRecord { adopted_at, adopted_sha256, .. }) = record {
             report.is_edited = sha256(target.text().as_bytes()) != adopted_sha256;
             report.adopted_at = Some(adopted_at);
@@ -241,8 +250,8 @@ impl GuardReport {
             }
             GuardSeen::Inside(program) => (report.state, report.program) = ("inside", Some(program)),
             GuardSeen::Gateway => report.state = "gateway",
-            GuardSeen::Nothing if entry.is_disabled => report.state = "disabled",
             GuardSeen::Nothing if entry.words().is_none() && entry.is_remote() => report.state = "remote",
+            GuardSeen::Nothing if entry.is_disabled => report.state = "disabled",
             GuardSeen::Nothing => {}
         }
         report
@@ -283,7 +292,8 @@ impl StatusReport {
         } else {
             lines(&all)
         };
-        for FileStatusReport { path, clients, error, adopted_at, is_edited, .. } in &self.files {
+        for FileStatusReport { path, clients, error, record_error, adopted_at, is_edited, .. } in &self.files
+        {
             let clients =
                 if clients.is_empty() { String::new() } else { format!("{}: ", clients.join(", ")) };
             let state = match (error, adopted_at) {
@@ -293,6 +303,9 @@ impl StatusReport {
                 (None, None) => String::new(),
             };
             text.push_str(&format!("{clients}{}{state}\n", shown(path)));
+            if let Some(error) = record_error {
+                text.push_str(&format!("{}: {}\n", shown(path), escaped(error)));
+            }
         }
         self.files.iter().flat_map(|file| file.repairs(None)).for_each(|line| text.push_str(&line));
         if !self.not_found.is_empty() {

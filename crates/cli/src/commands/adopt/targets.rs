@@ -4,6 +4,7 @@
 
 use std::{
     env, fs,
+    io::ErrorKind,
     path::{Path, PathBuf},
 };
 
@@ -120,9 +121,10 @@ fn variable(name: &str) -> Option<PathBuf> {
     env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute())
 }
 
-/// Returns whether something lies at the path, also a link that leads nowhere.
+/// Returns whether something lies at the path, also a link that leads nowhere. If the system does not say, the attempt to read it tells why.
 fn is_there(path: &Path) -> bool {
-    fs::symlink_metadata(path).is_ok()
+    let absent = [ErrorKind::NotFound, ErrorKind::NotADirectory];
+    fs::symlink_metadata(path).map_or_else(|error| !absent.contains(&error.kind()), |_| true)
 }
 
 fn is_same(one: &Path, other: &Path) -> bool {

@@ -7,13 +7,14 @@ use std::{
 
 use unhang::exit;
 use unhang_adopt::{
-    AdoptionRecord, AdoptionRecords, ConfigDocument, TargetError, TargetFile, UndoKind, UndoPlan,
-    clients::McpClient, undo,
+    AdoptionRecord, AdoptionRecords, ConfigDocument, ConfiguredEntry, GuardSeen, TargetError, TargetFile,
+    UndoKind, UndoPlan, clients::McpClient, undo,
 };
 use unhang_terminal::{failure::CommandFailure, text::escaped};
 
 use super::{
-    report::{AdoptReport, FileReport, FileStatus, ServerReport},
+    changes,
+    report::{AdoptReport, FileReport, FileStatus, ServerReport, shown},
     targets::Targets,
 };
 
@@ -36,6 +37,10 @@ enum UndoneState {
 /// The changes of all files.
 pub(super) struct Undoing {
     files: Vec<UndoneFile>,
+    /// Records that cannot be read, and why.
+    unreadable: Vec<(PathBuf, String)>,
+    /// Servers in files of the user that have a guard without a record.
+    unknown: Vec<String>,
     /// Whether somebody has named the files. Then those that are gone are forgotten.
     are_named: bool,
 }
@@ -51,14 +56,24 @@ impl Undoing {
             let files = of_clients.files.iter().filter(|file| is_its(&file.path));
             files.flat_map(|file| file.clients.clone()).collect::<Vec<_>>()
         };
-        let all = records.all();
-        let chosen: Vec<AdoptionRecord> = if words.is_empty() { all } else { chosen(&all, words)? };
+        let (all, unreadable) = records.all();
+        let unreadable: Vec<_> =
+            unreadable.into_iter().map(|error| (error.path.clone(), changes::unreadable(&error))).collect();
+        // A word may mean the file of a record that cannot be read, so that comes first.
+        let is_unclear = !words.is_empty() && !unreadable.is_empty();
+        let unknown = if words.is_empty() { without_record(&of_clients, &all) } else { Vec::new() };
+        let chosen = match chosen(&all, words) {
+            _ if words.is_empty() => all,
+            Err(_) if is_unclear => Vec::new(),
+            chosen => chosen?,
+        };
         let planned = |record: AdoptionRecord| {
             let clients = clients_of(&record);
             let state = state(records, &record);
             UndoneFile { record, clients, state }
         };
-        Ok(Undoing { files: chosen.into_iter().map(planned).collect(), are_named: !words.is_empty() })
+        let files = chosen.into_iter().map(planned).collect();
+        Ok(Undoing { files, unreadable, unknown, are_named: !words.is_empty() })
     }
 
     /// Returns whether nothing was adopted.
@@ -78,6 +93,10 @@ impl Undoing {
     /// Makes the report of the plan.
     pub(super) fn report(&self) -> AdoptReport {
         let mut report = AdoptReport::default();
+        for (path, why) in &self.unreadable {
+            report.files.push(FileReport::failed(path, &[], why.clone()));
+        }
+        report.notes.clone_from(&self.unknown);
         for UndoneFile { record, clients, state } in &self.files {
             report.files.push(match state {
                 UndoneState::Failed(why) => FileReport::failed(&record.path, clients, why.clone()),
@@ -94,7 +113,8 @@ impl Undoing {
 
     /// Writes all files, and forgets their records.
     pub(super) fn write(&mut self, records: &AdoptionRecords, report: &mut AdoptReport) {
-        for (UndoneFile { record, state, .. }, told) in self.files.iter().zip(&mut report.files) {
+        let told = report.files.iter_mut().skip(self.unreadable.len());
+        for (UndoneFile { record, state, .. }, told) in self.files.iter().zip(told) {
             let backup_stays = match state {
                 UndoneState::Failed(_) => continue,
                 // The file may come back with its guards: a home that is not mounted, a project that was moved.
@@ -110,14 +130,44 @@ impl Undoing {
                     plan.kind == UndoKind::Edited
                 }
             };
-            if let Err(error) = records.forget(record, backup_stays) {
-                told.has_failed(format!("its record cannot be removed: {error}"));
-                continue;
+            let forgotten = match backup_stays {
+                true => records.forget_and_keep_text(record).map(Some),
+                false => records.forget(record).map(|()| None),
+            };
+            match forgotten {
+                Ok(kept) => told.is_undone(kept),
+                Err(error) => told.has_failed(format!("its record cannot be removed: {error}")),
             }
-            told.is_undone(backup_stays.then(|| records.backup_path(record)));
         }
         report.tell_running();
     }
+}
+
+/// Names the servers in files of the user that have a guard, although unhang has no record of their file.
+fn without_record(targets: &Targets, records: &[AdoptionRecord]) -> Vec<String> {
+    let mut notes = Vec::new();
+    for choice in &targets.files {
+        let Ok(target) = TargetFile::read(&choice.path) else { continue };
+        if records.iter().any(|record| record.target == target.path()) {
+            continue;
+        }
+        let Ok(document) = ConfigDocument::parse(target.text(), target.syntax()) else { continue };
+        let is_guarded = |entry: &ConfiguredEntry<'_>| matches!(entry.guard(), GuardSeen::Guard { .. });
+        let guarded: Vec<String> = document
+            .entries()
+            .iter()
+            .filter(|entry| is_guarded(entry))
+            .map(|entry| escaped(&entry.name))
+            .collect();
+        if !guarded.is_empty() {
+            let names = guarded.join(", ");
+            notes.push(format!(
+                "{}: unhang has no record of the guard of {names}: take it away by hand",
+                shown(&choice.path)
+            ));
+        }
+    }
+    notes
 }
 
 fn state(records: &AdoptionRecords, record: &AdoptionRecord) -> UndoneState {
