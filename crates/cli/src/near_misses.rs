@@ -35,6 +35,11 @@ pub(crate) fn near_miss(error: &clap::Error, command: &str, words: &[OsString]) 
         ("unhang serve", ErrorKind::UnknownArgument) if !refused.starts_with('-') => {
             Some("write `--` before a server's command: `unhang serve --http ADDRESS -- CMD`")
         }
+        ("unhang bridge", ErrorKind::UnknownArgument)
+            if !words.iter().filter_map(|word| word.to_str()).any(is_url) =>
+        {
+            Some("a URL begins with http:// or https://; `unhang wrap -- CMD` guards a command")
+        }
         _ => None,
     }
 }

@@ -18,6 +18,9 @@ pub const REDACTED: &str = "[redacted]";
 /// The bytes of the shortest value that is taken for a secret. Shorter values are words, numbers and switches, which stand in any text.
 const SHORTEST: usize = 8;
 
+/// The word in our own hints that stands for a token. It is no secret.
+const PLACEHOLDER: &str = "Bearer TOKEN";
+
 /// Values that must not be shown. Clones are the same.
 #[derive(Clone, Default)]
 pub struct Secrets(Arc<[String]>);
@@ -111,7 +114,9 @@ fn header_value(text: &str, name: usize, end_of_name: usize) -> Option<Range<usi
     };
     let length = value.find(ends).unwrap_or(value.len());
     let start = text.len() - value.len();
-    (length > 0).then_some(start..start + length)
+    let is_placeholder =
+        value.strip_prefix(PLACEHOLDER).is_some_and(|rest| !rest.starts_with(char::is_alphanumeric));
+    (length > 0 && !is_placeholder).then_some(start..start + length)
 }
 
 /// Finds the token that this `Bearer` announces.
@@ -161,6 +166,8 @@ mod tests {
     fn what_looks_like_a_token_is_hidden_whoever_configured_it() {
         for (text, expect) in [
             ("sent Bearer eyJhbGciOi.J9, got 401", "sent Bearer [redacted], got 401"),
+            ("--header 'Authorization: Bearer TOKEN'", "--header 'Authorization: Bearer TOKEN'"),
+            ("--header 'Authorization: Bearer TOKEN2'", "--header 'Authorization: [redacted]"),
             ("BEARER  eyJhbGciOi", "BEARER  [redacted]"),
             ("Authorization: Basic dXNlcjpwYXNz\nnext", "Authorization: [redacted]\nnext"),
             (r#"{"authorization":"Bearer eyJhbGciOi","a":1}"#, r#"{"authorization":"[redacted]","a":1}"#),

@@ -16,7 +16,7 @@ use std::{io, path::Path, process::ExitCode, sync::Arc, time::Duration};
 use tokio::{
     runtime,
     signal::unix::{SignalKind, signal},
-    sync::watch,
+    sync::{mpsc, watch},
     task::spawn_blocking,
     time::{sleep, timeout},
 };
@@ -60,7 +60,7 @@ use crate::{
     diagnostics::{Diagnostics, KeptLog, LOG_HINT},
     job_environment::{all_variables, inherited},
     own_program::{adopt_orphans_of_container, call_holder_command},
-    signals::signals_and_hangups,
+    signals::{signals, signals_and_hangups},
 };
 
 /// The instructions about jobs that the client may give its model.
@@ -225,7 +225,12 @@ async fn served(
         }
     });
     let jobs = Arc::clone(&service) as Arc<dyn JobService>;
-    let (stops, hangups) = signals_and_hangups().map_err(|error| ServeFailure::of_streams(&error))?;
+    let taken = match serve.bridged {
+        None => signals_and_hangups(),
+        // A bridge has nothing to read again: neither a file nor tokens.
+        Some(_) => signals().map(|stops| (stops, mpsc::channel(1).1)),
+    };
+    let (stops, hangups) = taken.map_err(|error| ServeFailure::of_streams(&error))?;
     let reload = Reload {
         serve: serve.clone(),
         source,

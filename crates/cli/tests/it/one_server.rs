@@ -109,6 +109,17 @@ fn a_bridge_connects_again_when_its_server_comes_back() {
 }
 
 #[test]
+fn a_bridge_ends_with_a_hang_up() {
+    let sandbox = Sandbox::with_jobs();
+    let (process, web) = served(&sandbox, &[]);
+    let mut client = Client::start(unhang(&sandbox, &["bridge", &web.url()]));
+    client.initialize();
+    client.signal(Signal::HUP);
+    assert_eq!(client.exit_code(), 143, "{}", client.stderr());
+    gateway_http::finish(process, &sandbox);
+}
+
+#[test]
 fn a_bridge_sends_its_headers_and_shows_none_of_them() {
     let sandbox = Sandbox::with_jobs();
     fs::write(sandbox.path().join("tokens"), "secret-of-the-bridge\n").expect("a file");
@@ -147,6 +158,8 @@ fn who_types_the_wrong_command_is_told_the_right_one() {
         (&["serve", "npx", "-y", "server"], "`unhang serve --http ADDRESS -- CMD`"),
         (&["serve", "--", "npx", "-y", "server"], "`unhang wrap -- CMD` serves the client that starts it"),
         (&["bridge", "npx"], "`unhang wrap -- CMD` guards a command"),
+        (&["bridge", "npx", "-y", "server"], "`unhang wrap -- CMD` guards a command"),
+        (&["serve", "--http", "127.0.0.1:0", "--", url], "is a URL and no command"),
         (&["bridge", "--header", "Bearer s3cret-value", url], "(not shown)"),
         (&["bridge", "ftp://example.org"], "`ftp://` is not http:// or https://"),
     ] {

@@ -140,7 +140,8 @@ impl HttpActor {
                 match self.connection.resolve(&reference) {
                     Ok(url) => self.way = HttpTransport::Sse(Some(url)),
                     Err(error) => {
-                        self.lose(FaultKind::BadResponse, &format!("gave no address for POST: {error}"));
+                        let why = format!("gave no address for POST: {error}");
+                        self.lose(FaultKind::BadResponse, &why, "check whether it is an MCP server");
                     }
                 }
             }
@@ -203,7 +204,7 @@ impl HttpActor {
                 (None, None) => "speaks neither Streamable HTTP nor the old HTTP+SSE",
             };
             let why = format!("{what}: {}", close.told());
-            return self.lose(FaultKind::ServerExited, &why);
+            return self.lose(FaultKind::ServerExited, &why, close.stream_hint());
         }
         let resume_point = match close {
             // The server has no such stream to offer, or not to this client. Either is allowed.
@@ -225,14 +226,14 @@ impl HttpActor {
     }
 
     /// Ends the session with a server whose connection is of no use any more.
-    fn lose(&mut self, kind: FaultKind, why: &str) {
+    fn lose(&mut self, kind: FaultKind, why: &str, hint: &'static str) {
         let kind = if self.upstream_session.is_shaking() && kind == FaultKind::ServerExited {
             FaultKind::StartFailed
         } else {
             kind
         };
         let happened = format!("`{}` {why}", self.upstream_session.name);
-        let failure = self.upstream_session.failure(kind, happened, "check whether it runs, and see its log");
+        let failure = self.upstream_session.failure(kind, happened, hint);
         self.upstream_session.end(failure);
     }
 
@@ -452,7 +453,7 @@ impl HttpActor {
                 && self.upstream_session.of_handshake(id).is_some());
         let (kind, hint) = match status {
             401 | 403 if status == 401 || !is_probe => {
-                (FaultKind::StartFailed, "log in, or give it the header that it requires")
+                (FaultKind::StartFailed, "log in with `unhang login`, or give it the header that it requires")
             }
             // Legacy servers, and proxies before them, answer a request that they do not know with anything.
             _ if is_probe => (FaultKind::BadResponse, "check whether it is an MCP server"),

@@ -20,9 +20,7 @@ impl Close {
             Close::Failed(HttpError::TooLarge(_)) | Close::Broke(HttpError::TooLarge(_), _) => {
                 (FaultKind::TooLarge, TOO_LARGE)
             }
-            Close::Failed(HttpError::Unreachable(_)) => {
-                (lost, "check whether it runs, and whether its URL is right")
-            }
+            Close::Failed(HttpError::Unreachable(why)) => (lost, unreachable_hint(why)),
             Close::Failed(HttpError::Redirected(_)) => (lost, "use that URL, if you trust it"),
             Close::Failed(HttpError::Circle) => (lost, "check the path of its URL"),
             _ if method == "tools/call" => {
@@ -30,6 +28,15 @@ impl Close {
             }
             _ if is_starting => (lost, "check whether it runs, and see its log"),
             _ => (lost, "ask again"),
+        }
+    }
+
+    /// Returns the hint for a server that offers neither of the two transports, or has ended its stream.
+    pub(super) fn stream_hint(&self) -> &'static str {
+        match self {
+            Close::Refused(404 | 405, _) => "check the path of its URL, which often ends with /mcp or /sse",
+            Close::Failed(HttpError::Unreachable(why)) => unreachable_hint(why),
+            _ => "check whether it runs, and see its log",
         }
     }
 
@@ -57,6 +64,17 @@ impl Close {
             Close::Broke(error, _) => !matches!(error, HttpError::TooLarge(_)),
             _ => false,
         }
+    }
+}
+
+/// Returns the hint for a connection that could not be made. The TLS library tells its reasons in its own words.
+fn unreachable_hint(why: &str) -> &'static str {
+    if why.contains("certificate") {
+        "if its certificate is from an authority of your own, name the authority's file in SSL_CERT_FILE"
+    } else if why.contains("corrupt message") {
+        "try its URL with http://, because the port does not speak TLS"
+    } else {
+        "check whether it runs, and whether its URL is right"
     }
 }
 
@@ -108,6 +126,20 @@ fn one_line(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_connection_that_cannot_be_made_gets_the_hint_that_fits() {
+        for (why, hint) in [
+            ("invalid peer certificate: UnknownIssuer", "SSL_CERT_FILE"),
+            ("received corrupt message of type InvalidContentType", "with http://"),
+            ("Connection refused (os error 111)", "whether it runs"),
+        ] {
+            let close = Close::Failed(HttpError::Unreachable(why.to_owned()));
+            let (_, told) = close.verdict(true, "initialize");
+            assert!(told.contains(hint) && close.stream_hint() == told, "{why}: {told}");
+        }
+        assert!(Close::Refused(404, Vec::new()).stream_hint().contains("path"));
+    }
 
     #[test]
     fn an_error_of_json_rpc_is_told_from_others() {
