@@ -3,10 +3,7 @@
 //! Invariant: a server is found by the keys of the tables that it stands in, its place. The place stays the same when other parts of the file
 //! are edited.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    ops::Range,
-};
+use std::{collections::BTreeMap, ops::Range};
 
 use unhang::settings::{OwnCommand, own_command};
 
@@ -25,6 +22,17 @@ const MIXED_CONTAINER: &str = "mcp";
 const SECRET_TABLES: [&str; 6] = ["env", "environment", "envs", "headers", "http_headers", "settings"];
 /// Parts of the keys of other secrets, in small letters.
 const SECRET_KEYS: [&str; 6] = ["token", "secret", "password", "apikey", "api_key", "authorization"];
+
+/// Places, or names, with a number for each. Every other type of map would add some kilobytes to the program.
+pub(crate) type PlaceMap = BTreeMap<String, u64>;
+
+/// The number of a place at which several tables stand.
+const SEVERAL: u64 = u64::MAX;
+
+/// Returns a place as the key of a map. Only names with a NUL in them could make two places one, and such servers get no guard.
+pub(crate) fn place_key(place: &[String]) -> String {
+    place.join("\0")
+}
 
 /// A client's file as it was read.
 #[derive(Debug)]
@@ -45,8 +53,8 @@ pub struct ConfiguredEntry<'d> {
     pub is_disabled: bool,
     /// Whether another one stands at the same place, or another table of servers.
     is_twofold: bool,
-    /// The range of the table of servers that it stands in.
-    table: Range<usize>,
+    /// The place in the text of the table of servers that it stands in.
+    table_start: u64,
     value: &'d PlacedValue,
 }
 
@@ -139,19 +147,17 @@ impl ConfigDocument {
                 self.collect(&place, servers, switched_off, &mut found);
             }
         }
-        // The clients take the last table of a name, and others the first.
-        let mut tables = BTreeMap::<Vec<String>, Range<usize>>::new();
-        let mut twofold = BTreeSet::new();
-        for ConfiguredEntry { place, table, .. } in &found {
-            let above = place[..place.len() - 1].to_vec();
-            match tables.get(&above) {
-                Some(first) if first != table => drop(twofold.insert(above)),
-                Some(_) => {}
-                None => drop(tables.insert(above, table.clone())),
-            }
+        // Some clients take the last table of a name, and others the first.
+        let mut tables = PlaceMap::new();
+        for entry in &found {
+            let start = entry.table_start;
+            tables
+                .entry(entry.above())
+                .and_modify(|seen| *seen = if *seen == start { start } else { SEVERAL })
+                .or_insert(start);
         }
         for entry in &mut found {
-            entry.is_twofold |= twofold.contains(&entry.place[..entry.place.len() - 1]);
+            entry.is_twofold |= tables.get(&entry.above()) == Some(&SEVERAL);
         }
         in_order(found, |entry: &ConfiguredEntry<'_>| entry.value.range.start)
     }
@@ -172,8 +178,8 @@ impl ConfigDocument {
             }
             _ => Vec::new(),
         };
-        let mut counts = BTreeMap::<&str, usize>::new();
-        named.iter().for_each(|(name, _)| *counts.entry(name).or_default() += 1);
+        let mut counts = PlaceMap::new();
+        named.iter().for_each(|(name, _)| *counts.entry((*name).to_owned()).or_insert(0) += 1);
         for (name, value) in &named {
             if value.table().is_none() {
                 continue;
@@ -189,8 +195,8 @@ impl ConfigDocument {
                     || flag("enabled") == Some(false)
                     || self.is_excluded(name)
                     || switched_off.iter().any(|item| item.text() == Some(name)),
-                is_twofold: counts.get(name).is_some_and(|count| *count > 1),
-                table: container.value.range.clone(),
+                is_twofold: counts.get(*name).is_some_and(|count| *count > 1),
+                table_start: container.value.range.start as u64,
                 value,
             });
         }
@@ -223,7 +229,7 @@ impl ConfigDocument {
             }
             PlacedNode::Table(members) => {
                 for member in members {
-                    let name = member.name.to_lowercase();
+                    let name = member.name.to_ascii_lowercase();
                     let is_secret = is_secret
                         || SECRET_TABLES.contains(&name.as_str())
                         || SECRET_KEYS.iter().any(|part| name.contains(part));
@@ -263,6 +269,11 @@ impl ConfigDocument {
 }
 
 impl<'d> ConfiguredEntry<'d> {
+    /// Returns the place of the table of servers that it stands in.
+    fn above(&self) -> String {
+        place_key(&self.place[..self.place.len() - 1])
+    }
+
     /// Returns whether another server stands at the same place, or another table of servers, so that it is unknown which of them counts.
     #[must_use]
     pub fn is_twofold(&self) -> bool {

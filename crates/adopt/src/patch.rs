@@ -85,7 +85,7 @@ impl FilePatch {
     fn hunk(&self, text: &str, group: Range<usize>, masks: &[TextEdit]) -> PatchHunk {
         let inside = |edit: &&TextEdit| group.start <= edit.range.start && edit.range.end <= group.end;
         let hidden = in_order(masks.iter().filter(inside).collect(), |edit: &&TextEdit| edit.range.start);
-        let changed = self.0.iter().filter(inside).chain(hidden.iter().copied()).collect();
+        let changed: Vec<&TextEdit> = self.0.iter().filter(inside).chain(hidden.iter().copied()).collect();
         let changed = in_order(changed, |edit: &&TextEdit| edit.range.start);
         let lines = |text: &str| text.lines().map(str::to_owned).collect::<Vec<_>>();
         let mut removed = lines(&rendered(text, group.clone(), &hidden));
@@ -100,17 +100,22 @@ impl FilePatch {
         let line = 1 + text[..group.start].matches('\n').count() + alike;
         let is_long = |line: &String| line.chars().count() > LONGEST_LINE;
         if removed.len() == 1 && added.len() == 1 && (is_long(&removed[0]) || is_long(&added[0])) {
-            (removed, added) = self.parts(text, &group, &hidden);
+            (removed, added) = self.parts(text, &group, &hidden, &changed);
         }
         PatchHunk { line, removed, added }
     }
 
-    /// Shows each change of a long line with a few characters around it. Changes whose surroundings meet are shown together.
-    fn parts(&self, text: &str, group: &Range<usize>, hidden: &[&TextEdit]) -> (Vec<String>, Vec<String>) {
+    /// Shows each change of a long line with a few characters around it. Changes whose surroundings meet are shown together. `changed` has
+    /// the edits of the line besides the hidden values.
+    fn parts(
+        &self,
+        text: &str,
+        group: &Range<usize>,
+        hidden: &[&TextEdit],
+        changed: &[&TextEdit],
+    ) -> (Vec<String>, Vec<String>) {
         let mut parts: Vec<Range<usize>> = Vec::new();
-        for edit in
-            self.0.iter().filter(|edit| group.start <= edit.range.start && edit.range.end <= group.end)
-        {
+        for edit in changed.iter().filter(|edit| self.0.contains(edit)) {
             let part = surroundings(text, &edit.range, group, hidden);
             match parts.last_mut() {
                 Some(last) if part.start <= last.end => last.end = last.end.max(part.end),
@@ -118,22 +123,17 @@ impl FilePatch {
             }
         }
         let shown = |part: &Range<usize>, edits: &[&TextEdit]| {
-            let inside = |edit: &&&TextEdit| part.start <= edit.range.start && edit.range.end <= part.end;
-            let edits: Vec<&TextEdit> = edits.iter().filter(inside).copied().collect();
-            let (is_cut_before, is_cut_behind) = (part.start > group.start, part.end < group.end);
+            let mut edits = edits.to_vec();
+            edits.retain(|edit| part.start <= edit.range.start && edit.range.end <= part.end);
             let cut = |is_cut: bool| if is_cut { "…" } else { "" };
-            format!(
-                "{}{}{}",
-                cut(is_cut_before),
-                rendered(text, part.clone(), &edits).trim_end(),
-                cut(is_cut_behind)
-            )
+            let line = rendered(text, part.clone(), &edits);
+            format!("{}{}{}", cut(part.start > group.start), line.trim_end(), cut(part.end < group.end))
         };
-        let changed = in_order(self.0.iter().chain(hidden.iter().copied()).collect(), |edit: &&TextEdit| {
-            edit.range.start
-        });
-        let removed = parts.iter().map(|part| shown(part, hidden)).collect();
-        let added = parts.iter().map(|part| shown(part, &changed)).collect();
+        let (mut removed, mut added) = (Vec::new(), Vec::new());
+        for part in &parts {
+            removed.push(shown(part, hidden));
+            added.push(shown(part, changed));
+        }
         (removed, added)
     }
 }

@@ -140,9 +140,10 @@ impl AdoptionRecords {
         fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.folder)?;
         let lock = Lock::try_take(&self.folder.join(LOCK))?;
         if lock.is_some() {
-            let unfinished = |name: &String| name.starts_with('.') && name != LOCK;
-            for name in self.names().filter(unfinished) {
-                let _ = fs::remove_file(self.folder.join(name));
+            for name in file_names(&self.folder) {
+                if name.starts_with('.') && name != LOCK {
+                    let _ = fs::remove_file(self.folder.join(name));
+                }
             }
         }
         Ok(lock)
@@ -161,7 +162,10 @@ impl AdoptionRecords {
     #[must_use]
     pub fn all(&self) -> (Vec<AdoptionRecord>, Vec<UnreadableRecord>) {
         let (mut all, mut unreadable) = (Vec::new(), Vec::new());
-        for name in self.names().filter(|name| name.ends_with(".json") && !name.starts_with('.')) {
+        for name in file_names(&self.folder) {
+            if !name.ends_with(".json") || name.starts_with('.') {
+                continue;
+            }
             match self.read(&name) {
                 Ok(record) => all.extend(record),
                 Err(error) => unreadable.push(error),
@@ -169,11 +173,6 @@ impl AdoptionRecords {
         }
         all.sort_by(|one: &AdoptionRecord, other| one.path.cmp(&other.path));
         (all, unreadable)
-    }
-
-    fn names(&self) -> impl Iterator<Item = String> + use<> {
-        let entries = fs::read_dir(&self.folder).into_iter().flatten().flatten();
-        entries.filter_map(|entry| entry.file_name().into_string().ok())
     }
 
     fn read(&self, name: &str) -> Result<Option<AdoptionRecord>, UnreadableRecord> {
@@ -240,6 +239,15 @@ impl AdoptionRecords {
         fs::remove_file(self.folder.join(format!("{}.json", record.key())))?;
         Ok(kept)
     }
+}
+
+/// Lists the names in a folder that are text.
+pub(crate) fn file_names(folder: &Path) -> Vec<String> {
+    let mut names = Vec::new();
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        names.extend(entry.file_name().into_string().ok());
+    }
+    names
 }
 
 /// Returns the name of a file's record.

@@ -22,10 +22,10 @@ use std::{
 use rustix::{
     fs::{Access, AtFlags, CWD, OFlags, accessat},
     io::Errno,
-    process::{getegid, geteuid, getgroups},
+    process::geteuid,
 };
 
-use crate::syntax::FileSyntax;
+use crate::{records::file_names, syntax::FileSyntax};
 
 /// The size in bytes of the largest file that is read. Claude Code keeps its history in its own file, which can have many megabytes.
 pub(crate) const MAX_FILE: u64 = 64 << 20;
@@ -147,9 +147,6 @@ impl TargetFile {
         if !is_own && !geteuid().is_root() {
             return Err(TargetError::OfAnother(self.found.uid()));
         }
-        if !geteuid().is_root() && !is_member(self.found.gid()) {
-            return Err(TargetError::OfAnotherGroup(self.found.gid()));
-        }
         // The mode counts for root as well: it says what its owner wants.
         if mode & 0o222 == 0 || !may_write(&self.path) {
             return Err(TargetError::ReadOnly(mode));
@@ -198,11 +195,10 @@ impl TargetFile {
 
     /// Removes the new files of processes that were killed. The caller holds the lock of the records, so none of these processes lives.
     fn remove_abandoned(&self, beginning: &str) {
-        for entry in fs::read_dir(self.folder()).into_iter().flatten().flatten() {
-            let name = entry.file_name();
-            let number = name.to_str().and_then(|name| name.strip_prefix(beginning));
+        for name in file_names(self.folder()) {
+            let number = name.strip_prefix(beginning);
             if number.is_some_and(|number| number.parse::<u32>().is_ok()) {
-                let _ = fs::remove_file(entry.path());
+                let _ = fs::remove_file(self.folder().join(name));
             }
         }
     }
@@ -210,12 +206,12 @@ impl TargetFile {
     fn write_beside(&self, temporary: &Path, text: &str) -> Result<(), TargetError> {
         let made = OpenOptions::new().write(true).create_new(true).mode(0o600).open(temporary);
         let mut file = made.map_err(|error| system("a new file beside it cannot be made", error))?;
+        let (user, group) = (self.found.uid(), self.found.gid());
+        let new = file.metadata().map_err(|error| system("a new file beside it cannot be made", error))?;
+        if (new.uid(), new.gid()) != (user, group) {
+            fchown(&file, Some(user), Some(group)).map_err(|_| TargetError::OfAnotherGroup(group))?;
+        }
         let written = file.write_all(text.as_bytes()).and_then(|()| {
-            let (user, group) = (self.found.uid(), self.found.gid());
-            let new = file.metadata()?;
-            if (new.uid(), new.gid()) != (user, group) {
-                fchown(&file, Some(user), Some(group))?;
-            }
             // The owner comes first, because a change of the owner takes bits of the mode away.
             file.set_permissions(fs::Permissions::from_mode(self.found.mode() & 0o7777))?;
             file.sync_all()
@@ -230,12 +226,6 @@ impl TargetFile {
 
 fn system(action: &'static str, source: io::Error) -> TargetError {
     TargetError::System { action, source }
-}
-
-/// Returns whether this process may give a file to the group. If the system does not tell the groups, the attempt shows it.
-fn is_member(group: u32) -> bool {
-    getegid().as_raw() == group
-        || getgroups().map_or(true, |groups| groups.iter().any(|member| member.as_raw() == group))
 }
 
 /// Returns whether the system lets this process write there. A path that is gone is not the matter here.

@@ -2,12 +2,10 @@
 //!
 //! Invariant: only servers that were adopted change, and only as far as their guard is concerned.
 
-use std::collections::{BTreeMap, BTreeSet};
-
 use unhang::settings::sha256;
 
 use crate::{
-    document::{ConfigDocument, ConfiguredEntry, GuardSeen},
+    document::{ConfigDocument, ConfiguredEntry, GuardSeen, PlaceMap, place_key},
     patch::{FilePatch, TextEdit},
     records::{AdoptedEntry, AdoptionRecord},
     syntax::SyntaxError,
@@ -85,31 +83,42 @@ struct Unguarding {
     /// The names of adopted servers that have no guard.
     left: Vec<String>,
     /// The places of the servers that lose their guard.
-    taken: BTreeSet<Vec<String>>,
+    taken: PlaceMap,
 }
 
 impl Unguarding {
     fn of(document: &ConfigDocument, adopted: &[AdoptedEntry]) -> Unguarding {
-        let (mut edits, mut left, mut taken) = (Vec::new(), Vec::new(), BTreeSet::new());
+        let (mut edits, mut left, mut taken) = (Vec::new(), Vec::new(), PlaceMap::new());
         let entries = document.entries();
-        let places: BTreeSet<_> = adopted.iter().map(|entry| &entry.place).collect();
-        let is_one = |entry: &&ConfiguredEntry<'_>| !entry.is_twofold() && is_whole(entry);
-        let guarded: BTreeMap<_, _> =
-            entries.iter().filter(is_one).map(|entry| (&entry.place, entry)).collect();
+        let mut places = PlaceMap::new();
         for entry in adopted {
-            let at_place = guarded.get(&entry.place).copied();
+            places.insert(place_key(&entry.place), 0);
+        }
+        let one = |entry: &&ConfiguredEntry<'_>| !entry.is_twofold() && is_whole(entry);
+        let mut guarded = PlaceMap::new();
+        for (entry, index) in entries.iter().zip(0..).filter(|(entry, _)| one(entry)) {
+            guarded.insert(place_key(&entry.place), index);
+        }
+        for entry in adopted {
+            let at_place =
+                guarded.get(&place_key(&entry.place)).and_then(|index| entries.get(*index as usize));
             let renamed = || {
-                let is_free = |place: &Vec<String>| !taken.contains(place) && !places.contains(place);
+                let is_free = |place: &[String]| {
+                    let key = place_key(place);
+                    !taken.contains_key(&key) && !places.contains_key(&key)
+                };
                 entries
                     .iter()
-                    .find(|found| is_free(&found.place) && is_whole(found) && carries(found, &entry.name))
+                    .find(|found| is_whole(found) && carries(found, &entry.name) && is_free(&found.place))
             };
             let found = at_place.or_else(renamed);
             match found.and_then(|found| document.unguard_edits(found, entry.had_args)) {
                 Some(more) => edits.extend(more),
                 None => left.push(entry.name.clone()),
             }
-            taken.extend(found.map(|found| found.place.clone()));
+            if let Some(found) = found {
+                taken.insert(place_key(&found.place), 0);
+            }
         }
         Unguarding { edits, left, taken }
     }
@@ -123,12 +132,17 @@ impl Unguarding {
         backup: &str,
     ) -> Vec<String> {
         let Ok(before) = ConfigDocument::parse(backup, record.syntax()) else { return Vec::new() };
-        let by_hand: BTreeSet<_> =
-            before.entries().into_iter().filter(is_whole).map(|entry| entry.place).collect();
+        let mut by_hand = PlaceMap::new();
+        for entry in before.entries() {
+            if is_whole(&entry) {
+                by_hand.insert(place_key(&entry.place), 0);
+            }
+        }
         let mut names = Vec::new();
         for entry in document.entries() {
             let is_ours = matches!(entry.guard(), GuardSeen::Guard { program, is_whole: true } if program == record.program);
-            if !is_ours || self.taken.contains(&entry.place) || by_hand.contains(&entry.place) {
+            let key = place_key(&entry.place);
+            if !is_ours || self.taken.contains_key(&key) || by_hand.contains_key(&key) {
                 continue;
             }
             let guard_name = entry.guard_name();
