@@ -15,7 +15,7 @@ use crate::failure::ChoreFailure;
 use crate::options::Options;
 use crate::project::Project;
 use crate::run::{self, ProgramRun};
-use crate::{clock, custody, dist as packing, other_systems, real, report, rooms, soak, tools, units};
+use crate::{clock, custody, dist as packing, other_systems, real, report, rooms, sdk, soak, tools, units};
 
 /// One row of the table.
 struct CiStep {
@@ -129,6 +129,11 @@ const STEPS: &[CiStep] = &[
         name: "packages",
         about: "every package installs, runs and goes away again, and packing twice gives the same bytes",
         work: StepWork::Own(packing::packages),
+    },
+    CiStep {
+        name: "sdk",
+        about: "the Python package has its types, and its jobs run with both frameworks and the official client",
+        work: StepWork::Own(sdk::python),
     },
     CiStep {
         name: "units",

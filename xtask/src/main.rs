@@ -25,6 +25,7 @@ mod real;
 mod report;
 mod rooms;
 mod run;
+mod sdk;
 mod soak;
 mod standard_library;
 mod tools;

@@ -1,4 +1,4 @@
-//! The wheel for PyPI: the program as a script of the package `unhang`, for Linux with the C library that it was built for.
+//! The wheel for PyPI: the Python package `unhang`, and the program as its script, for Linux with the C library that it was built for.
 //!
 //! maturin builds what it packs, in a profile of its own. The program is built already, so its files are laid out by the specification,
 //! and `wheel pack` writes the list of them and compresses.
@@ -11,6 +11,9 @@ use crate::{run, tools};
 use super::archive::PAPERS;
 use super::release::{BuiltProgram, Release};
 use super::{files, glibc};
+
+/// The sources of the Python package.
+const PYTHON: &str = "sdk/python/src/unhang";
 
 /// Where the wheel of a program lies.
 pub(super) fn path(release: &Release, program: &BuiltProgram) -> Result<PathBuf, ChoreFailure> {
@@ -25,6 +28,11 @@ pub(super) fn pack(release: &Release) -> Result<(), ChoreFailure> {
         let package = format!("unhang-{}", release.version());
         let about = folder.join(format!("{package}.dist-info"));
         files::copy_program(&program.path, &folder.join(format!("{package}.data/scripts/unhang")))?;
+        for source in files::list(&release.source(PYTHON))? {
+            if source.is_file() {
+                files::copy(&source, &folder.join("unhang").join(source.file_name().unwrap_or_default()))?;
+            }
+        }
         for licence in PAPERS.into_iter().filter(|paper| paper.starts_with("LICENSE")) {
             files::copy(&release.source(licence), &about.join("licenses").join(licence))?;
         }
@@ -59,8 +67,8 @@ fn description(platforms: &[String]) -> String {
 fn metadata(version: &str, readme: &str) -> String {
     format!(
         "Metadata-Version: 2.4\nName: unhang\nVersion: {version}\n\
-         Summary: A process between MCP clients and MCP servers, so that no server can make its client hang\n\
+         Summary: Slow functions of MCP servers as durable jobs, and a guard between MCP clients and MCP servers\n\
          License-Expression: MIT OR Apache-2.0\nLicense-File: LICENSE-APACHE\nLicense-File: LICENSE-MIT\n\
-         Requires-Python: >=3.8\nDescription-Content-Type: text/markdown\n\n{readme}"
+         Requires-Python: >=3.10\nDescription-Content-Type: text/markdown\n\n{readme}"
     )
 }

@@ -58,6 +58,7 @@ pages! {
     jobs: "docs/guide/jobs.md",
     login: "docs/guide/login.md",
     packages: "docs/guide/packages.md",
+    python: "docs/guide/python.md",
     remote_servers: "docs/guide/remote-servers.md",
     wrap: "docs/guide/wrap.md",
     performance: "docs/performance.md",

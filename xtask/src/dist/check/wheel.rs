@@ -1,4 +1,4 @@
-//! The wheel: pip takes it in a new environment, the program runs, and pip takes it away.
+//! The wheel: pip takes it in a new environment, the program runs, Python imports the package, and pip takes both away.
 
 use crate::dist::release::Release;
 use crate::dist::wheel;
@@ -19,10 +19,22 @@ pub(super) fn check(release: &Release) -> Result<(), ChoreFailure> {
     run::run(pip("wheel-install").arguments(["install", "--no-index"]).arguments([package]))?;
     let program = folder.join("bin/unhang");
     says_version(release, "wheel-version", &program)?;
+    let script = "import unhang; print('unhang', unhang.__version__, unhang.binary(), end='')";
+    let task = release.task("wheel-import", folder.join("bin/python"), &folder).arguments(["-c", script]);
+    let (answer, expected) = (
+        release.answer("wheel-import", task)?,
+        format!("unhang {} {}", release.version(), program.display()),
+    );
+    if answer != expected {
+        return Err(ChoreFailure::new(format!("the Python package says {answer:?} and not {expected:?}")));
+    }
     run::run(pip("wheel-check").arguments(["check"]))?;
     run::run(pip("wheel-uninstall").arguments(["uninstall", "--yes", "unhang"]))?;
-    if program.exists() {
-        return Err(ChoreFailure::new(format!("pip left {}", program.display())));
+    let task = release.task("wheel-gone", folder.join("bin/python"), &folder);
+    let find = "import importlib.util; print(importlib.util.find_spec('unhang'), end='')";
+    let left = release.answer("wheel-gone", task.arguments(["-c", find]))?;
+    if program.exists() || left != "None" {
+        return Err(ChoreFailure::new(format!("pip left {} or the package: {left}", program.display())));
     }
     Ok(())
 }

@@ -1,0 +1,154 @@
+"""Jobs of scripts and notebooks: `unhang.submit` starts one, and `unhang.get` finds one again, also from another process."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from unhang._command import run
+from unhang._errors import JobFailedError, JobRefusedError, UnhangError
+from unhang._json import to_json
+from unhang._names import ARGUMENTS, FOLDER_VARIABLE, LARGE_RESULT_KEY, RESULTS
+from unhang._target import folder, name_of
+
+_FAILED = 1
+_NOT_FOUND = 6
+_DEADLINE = 4
+_SLACK = 30.0
+
+ENDED = ("completed", "failed", "cancelled", "lost")
+"""The states in which a job stays for ever."""
+
+
+class Job:
+    """A job, by its id. It holds nothing, so any number of them may stand for one job."""
+
+    def __init__(self, id: str) -> None:  # noqa: A002 - the word of the field.
+        self.id = id
+
+    def __repr__(self) -> str:
+        return f"unhang.Job({self.id!r})"
+
+    def status(self) -> dict[str, Any]:
+        """Returns the record of the job: `status`, `progress`, `created_at` and so on."""
+        told = run(["job", "show", self.id, "--output", "json"])
+        record = json.loads(told.stdout)
+        return dict(record[0] if isinstance(record, list) else record)
+
+    def wait(self, timeout: float | None = None) -> Any:
+        """Waits until the job has ended, and returns its result.
+
+        Raises `JobFailedError` if it has ended in another way, and `TimeoutError` if it has not ended within `timeout` seconds. The job
+        goes on then.
+        """
+        words = ["job", "wait", self.id, "--output", "json"]
+        if timeout is not None:
+            words += ["--timeout", f"{max(1, round(timeout * 1000))}ms"]
+        limit = None if timeout is None else timeout + _SLACK
+        told = run(words, allowed=(0, _FAILED, _DEADLINE), limit=limit)
+        if told.code == _DEADLINE:
+            raise TimeoutError(f"job {self.id} has not ended within {timeout:g} s; it goes on")
+        return self.result()
+
+    def result(self) -> Any:
+        """Returns the result of a job that has completed. Raises `JobFailedError` if it has ended in another way."""
+        status = self.status()
+        if status["status"] == "completed":
+            return _whole(json.loads(run(["job", "result", self.id]).stdout))
+        if status["status"] not in ENDED:
+            raise UnhangError(f"job {self.id} has no result yet: it is {status['status']}; `wait` waits for the end")
+        detail = status.get("detail") or status.get("reason") or ""
+        text = f"job {self.id} is {status['status']}" + (f": {detail}" if detail else "")
+        raise JobFailedError(text, status["status"], status)
+
+    def logs(self, stream: str = "stdout") -> str:
+        """Returns what unhang keeps of the output: `stdout` or `stderr`."""
+        if stream not in ("stdout", "stderr"):
+            raise ValueError(f"a job has stdout and stderr, and no stream {stream!r}")
+        return run(["job", "logs", self.id, *(["--stderr"] if stream == "stderr" else [])]).stdout
+
+    def cancel(self) -> None:
+        """Ends the job and all its processes."""
+        run(["job", "cancel", self.id])
+
+    async def wait_async(self, timeout: float | None = None) -> Any:
+        """Waits as `wait` does, while other tasks go on."""
+        return await _aside(partial(self.wait, timeout))
+
+    async def status_async(self) -> dict[str, Any]:
+        """Returns what `status` returns, while other tasks go on."""
+        return dict(await _aside(self.status))
+
+
+def submit(
+    function: Callable[..., Any],
+    /,
+    *args: Any,
+    job_timeout: str | None = None,
+    job_name: str | None = None,
+    job_state: str | None = None,
+    **kwargs: Any,
+) -> Job:
+    """Starts a function as a job, and returns at once with its handle.
+
+    The arguments must have a JSON form. `job_timeout` is a text with a unit, such as `"30m"`. `job_name` is the name in lists. `job_state`
+    is the field of the state that receives the result.
+
+    Raises `TypeError` if the function cannot be a job or the arguments do not fit, and `JobRefusedError` if unhang does not take it.
+    """
+    target = name_of(function)
+    bound = inspect.signature(function).bind(*args, **kwargs)
+    text = json.dumps({name: to_json(value, f"the argument `{name}`") for name, value in bound.arguments.items()})
+    with tempfile.TemporaryDirectory(prefix="unhang-") as place:
+        path = os.path.join(place, ARGUMENTS)
+        with open(path, "x", encoding="utf-8") as file:
+            file.write(text)
+        words = ["job", "run", "--output", "json", "--name", job_name or function.__name__, "--input", path]
+        words += ["--result", RESULTS]
+        if job_timeout is not None:
+            words += ["--timeout", job_timeout]
+        if job_state is not None:
+            words += ["--state", job_state]
+        try:
+            told = run([*words, "--", *command(target)], environment={FOLDER_VARIABLE: folder()})
+        except UnhangError as error:
+            raise JobRefusedError(str(error)) from error
+    return Job(str(json.loads(told.stdout)["job_id"]))
+
+
+async def submit_async(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Job:
+    """Starts a job as `submit` does, while other tasks go on."""
+    job = await _aside(partial(submit, function, *args, **kwargs))
+    assert isinstance(job, Job)
+    return job
+
+
+def get(id: str) -> Job:  # noqa: A002 - the word of the field.
+    """Finds a job by its id. Raises `UnhangError` if there is none."""
+    job = Job(id)
+    job.status()
+    return job
+
+
+def _whole(result: Any) -> Any:
+    """Returns the result, from its own file if it is a large one."""
+    if isinstance(result, dict) and set(result) == {LARGE_RESULT_KEY, "bytes"}:
+        with open(result[LARGE_RESULT_KEY], encoding="utf-8") as file:
+            return json.load(file)
+    return result
+
+
+def command(target: str) -> list[str]:
+    """Returns the command that runs a function as a job."""
+    return [sys.executable, "-m", "unhang.run", target]
+
+
+async def _aside(work: Callable[[], Any]) -> Any:
+    return await asyncio.get_running_loop().run_in_executor(None, work)

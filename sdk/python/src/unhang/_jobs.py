@@ -1,0 +1,167 @@
+"""`unhang.jobs(server)`: tools of a server that answer at once with the id of a job."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import sys
+import weakref
+from collections.abc import Callable
+from importlib import resources
+from typing import Any, TypeVar, overload
+
+from unhang import _toml
+from unhang._binary import VARIABLE, binary
+from unhang._errors import UnhangError
+from unhang._frameworks import Framework, of_server
+from unhang._gateway import Gateway
+from unhang._handle import command
+from unhang._json import to_json
+from unhang._names import FOLDER_VARIABLE, JOB_MODULES, RESULTS
+from unhang._schema import describe
+from unhang._target import folder, name_of
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+_known: weakref.WeakKeyDictionary[Any, Jobs] = weakref.WeakKeyDictionary()
+
+
+def jobs(server: Any) -> Jobs:
+    """Adds the job tools to a server, once, and returns what turns functions into jobs.
+
+    `server` is an `mcp.server.mcpserver.MCPServer` or a `fastmcp.FastMCP`. Raises `BinaryNotFoundError` if the program `unhang` is not
+    installed.
+    """
+    framework = of_server(server)
+    found = _known.get(server)
+    if found is None:
+        found = _known[server] = Jobs(framework)
+    return found
+
+
+class Jobs:
+    """The jobs of one server."""
+
+    def __init__(self, framework: Framework) -> None:
+        self._framework = framework
+        self._gateway = Gateway()
+        self._names: set[str] = set()
+        self._has_state = False
+        # A server file that a job imports offers nothing to anybody.
+        self._is_job = _is_job()
+        if not self._is_job:
+            binary()
+            self._add_tools(state=False)
+
+    @overload
+    def job(self, function: Function, /) -> Function: ...
+
+    @overload
+    def job(
+        self, /, *, name: str | None = None, timeout: str | None = None, state: str | None = None, description: str | None = None
+    ) -> Callable[[Function], Function]: ...
+
+    def job(
+        self,
+        function: Callable[..., Any] | None = None,
+        /,
+        *,
+        name: str | None = None,
+        timeout: str | None = None,
+        state: str | None = None,
+        description: str | None = None,
+    ) -> Any:
+        """Makes a function a tool that starts a job. The function itself stays as it is, and can be called as before.
+
+        `name` is the name of the tool (default: that of the function). `timeout` is a text with a unit, such as `"30m"` (default: no
+        limit). `state` is the field of the state that receives the result. `description` is for the model (default: the docstring).
+
+        Raises `TypeError` if the function cannot be a job: a lambda, a function inside a function, or one with arguments without a type.
+        """
+        if function is None:
+            return functools.partial(self._decorate, name=name, timeout=timeout, state=state, description=description)
+        return self._decorate(function, name=name, timeout=timeout, state=state, description=description)
+
+    def add(
+        self,
+        target: str,
+        *,
+        name: str | None = None,
+        timeout: str | None = None,
+        state: str | None = None,
+        description: str | None = None,
+    ) -> None:
+        """Makes the function `module:function` such a tool. This process never imports the module: another one reads the signature.
+
+        Raises `UnhangError` if the function cannot be found or cannot be a job.
+        """
+        if self._is_job:
+            return
+        found = describe(self._framework.name, target)
+        name = name or found.name
+        schema = found.schema
+        keys = self._declare(name, target, timeout, state, schema)
+        self._framework.add_described(name, description or found.description, schema, functools.partial(self._call, name))
+        self._gateway.add(keys)
+
+    def _decorate(
+        self, function: Function, *, name: str | None, timeout: str | None, state: str | None, description: str | None
+    ) -> Function:
+        if self._is_job:
+            return function
+        target = name_of(function)
+        name = name or function.__name__
+        # The framework checks the arguments, and may give them another form.
+        keys = self._declare(name, target, timeout, state, {"additionalProperties": True})
+        self._framework.add_typed(function, name, description, functools.partial(self._call, name))
+        self._gateway.add(keys)
+        return function
+
+    def _declare(
+        self, name: str, target: str, timeout: str | None, state: str | None, schema: dict[str, Any]
+    ) -> str:
+        """Returns the table of the tool in the gateway's configuration."""
+        if name in self._names:
+            raise UnhangError(f"this server has a job tool `{name}` already; give one of the two another `name`")
+        self._names.add(name)
+        if state is not None and not self._has_state:
+            self._has_state = True
+            self._add_tools(state=True)
+        return _toml.tool(
+            name,
+            {
+                "command": command(target),
+                "mode": "job",
+                "cwd": os.getcwd(),
+                "inherit-env": True,
+                "env": {FOLDER_VARIABLE: folder(), VARIABLE: binary()},
+                "input-schema": schema,
+                "results": RESULTS,
+                "timeout": timeout,
+                "state": None if state is None else {"field": state},
+            },
+        )
+
+    def _add_tools(self, *, state: bool) -> None:
+        """Adds the tools about jobs, or those about the state."""
+        text = resources.files("unhang").joinpath("job_tools.json").read_text(encoding="utf-8")
+        for tool in json.loads(text):
+            if tool["name"].endswith("_state") == state:
+                handler = functools.partial(self._call, tool["name"])
+                self._framework.add_described(tool["name"], tool["description"], tool["inputSchema"], handler)
+
+    async def _call(self, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
+        plain = {key: _plain(value, key) for key, value in arguments.items()}
+        return await self._gateway.call(name, plain)
+
+
+def _is_job() -> bool:
+    """Returns whether this process is a job, or reads a signature."""
+    spec = getattr(sys.modules.get("__main__"), "__spec__", None)
+    return spec is not None and spec.name in JOB_MODULES
+
+
+def _plain(value: Any, name: str) -> Any:
+    """Returns an argument as JSON has it. The framework has made objects of some."""
+    return to_json(value, f"the argument `{name}`")

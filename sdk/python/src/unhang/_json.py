@@ -1,0 +1,73 @@
+"""Turns what a function returns into JSON. What has no JSON form is named by its place."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import decimal
+import enum
+import math
+import pathlib
+import uuid
+from collections.abc import Mapping
+from typing import Any
+
+_DEEPEST = 200
+
+
+class NotJsonError(TypeError):
+    """A part of the value has no JSON form. The text names it."""
+
+
+def to_json(value: Any, place: str = "the result", depth: int = 0) -> Any:
+    """Returns the value as objects that `json.dumps` takes, or raises `NotJsonError`.
+
+    Beside JSON's own types it takes pydantic models, dataclasses, named tuples, numpy scalars and arrays, sets, dates, UUIDs, paths,
+    decimals and enums.
+    """
+    if depth > _DEEPEST:
+        raise NotJsonError(f"{place} is nested more than {_DEEPEST} times, or contains itself")
+    if value is None or isinstance(value, (bool, str)):
+        return value
+    if isinstance(value, enum.Enum):
+        return to_json(value.value, place, depth + 1)
+    if isinstance(value, int):
+        return int(value)
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            raise NotJsonError(f"{place} is {value}, which JSON does not have; return None or a string in its place")
+        return float(value)
+    if isinstance(value, Mapping):
+        return {_key(key, place): to_json(member, f"{place}[{key!r}]", depth + 1) for key, member in value.items()}
+    if isinstance(value, tuple) and hasattr(value, "_asdict"):
+        return to_json(value._asdict(), place, depth + 1)
+    if isinstance(value, (list, tuple)):
+        return [to_json(member, f"{place}[{index}]", depth + 1) for index, member in enumerate(value)]
+    if isinstance(value, (set, frozenset)):
+        return [to_json(member, f"a member of {place}", depth + 1) for member in sorted(value, key=repr)]
+    if isinstance(value, (datetime.datetime, datetime.date, datetime.time)):
+        return value.isoformat()
+    if isinstance(value, (uuid.UUID, pathlib.PurePath, decimal.Decimal)):
+        return str(value)
+    return _of_library(value, place, depth)
+
+
+def _of_library(value: Any, place: str, depth: int) -> Any:
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        members = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+        return {name: to_json(member, f"{place}.{name}", depth + 1) for name, member in members.items()}
+    # pydantic's models have this method, and numpy's arrays and scalars that one. Neither library is imported for it.
+    if hasattr(value, "model_dump") and hasattr(type(value), "model_fields"):
+        return to_json(value.model_dump(mode="json"), place, depth + 1)
+    if type(value).__module__.split(".")[0] in ("numpy", "jax", "jaxlib", "torch") and hasattr(value, "tolist"):
+        return to_json(value.tolist(), place, depth + 1)
+    kind = f"{type(value).__module__}.{type(value).__qualname__}".removeprefix("builtins.")
+    raise NotJsonError(f"{place} is a {kind}, which has no JSON form; return numbers, strings, lists and dicts")
+
+
+def _key(key: Any, place: str) -> str:
+    if isinstance(key, str):
+        return key
+    if isinstance(key, (int, uuid.UUID, datetime.date)) and not isinstance(key, bool):
+        return str(key)
+    raise NotJsonError(f"a key of {place} is {key!r}, and JSON's keys are strings")

@@ -1,0 +1,99 @@
+"""Names a function so that another process finds it: `module:function`, or `/path/of/file.py:function`.
+
+The file is for functions of a script: a script has no name by which it could be imported.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import os
+import runpy
+import sys
+from collections.abc import Callable
+from typing import Any
+
+SCRIPT_NAME = "__unhang_job__"
+"""The `__name__` of a script in a job, so that what stands behind `if __name__ == "__main__":` does not run."""
+
+
+class TargetError(TypeError):
+    """The function cannot be found, or cannot be a job."""
+
+
+def name_of(function: Callable[..., Any]) -> str:
+    """Returns the name of a function, or raises `TargetError` with the way out if no other process could find it."""
+    name = getattr(function, "__qualname__", None)
+    module = getattr(function, "__module__", None)
+    if not inspect.isroutine(function) or name is None or module is None:
+        raise TargetError(f"{function!r} is not a function; write a function that calls it")
+    if "<lambda>" in name:
+        raise TargetError("a lambda has no name that another process could import; write it as a function with `def`")
+    if "<locals>" in name:
+        raise TargetError(
+            f"{name} is defined inside another function, and a job runs in another process; move it to the top of its module"
+        )
+    if "." in name:
+        raise TargetError(f"{name} is a method; write a function at the top of a module that makes the object and calls it")
+    check_signature(function)
+    return f"{_place(module, name)}:{name}"
+
+
+def check_signature(function: Callable[..., Any]) -> None:
+    """Raises `TargetError` if a parameter of the function has no JSON form."""
+    for parameter in inspect.signature(function).parameters.values():
+        kinds = {
+            inspect.Parameter.VAR_POSITIONAL: f"*{parameter.name}",
+            inspect.Parameter.VAR_KEYWORD: f"**{parameter.name}",
+            inspect.Parameter.POSITIONAL_ONLY: f"the positional-only parameter {parameter.name}",
+        }
+        if parameter.kind in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD, inspect.Parameter.POSITIONAL_ONLY):
+            raise TargetError(
+                f"{function.__qualname__} has {kinds[parameter.kind]}, and a tool has named arguments only; "
+                "name each argument, with a type"
+            )
+        if parameter.annotation is parameter.empty:
+            raise TargetError(
+                f"the parameter `{parameter.name}` of {function.__qualname__} has no type; "
+                f"write one, for example `{parameter.name}: float`"
+            )
+
+
+def _place(module: str, name: str) -> str:
+    if module != "__main__":
+        return module
+    main = sys.modules["__main__"]
+    spec = getattr(main, "__spec__", None)
+    if spec is not None:
+        # `python -m package.module` can be imported by its name.
+        return str(spec.name)
+    file: str | None = getattr(main, "__file__", None)
+    if file is None:
+        raise TargetError(
+            f"{name} is defined in a notebook or an interactive session, which another process cannot import; "
+            "move it to a module"
+        )
+    return os.path.abspath(file)
+
+
+def folder() -> str:
+    """Returns the folder that this process imports modules from first: that of its script, or its working folder."""
+    main = getattr(sys.modules.get("__main__"), "__file__", None)
+    spec = getattr(sys.modules.get("__main__"), "__spec__", None)
+    return os.getcwd() if main is None or spec is not None else os.path.dirname(os.path.abspath(main))
+
+
+def load(target: str) -> Callable[..., Any]:
+    """Imports the function with this name, or raises `TargetError`. Errors of the module itself go through."""
+    place, _, name = target.rpartition(":")
+    if not place:
+        raise TargetError(f"{target!r} is not a function; write module:function")
+    if os.path.isabs(place):
+        found = runpy.run_path(place, run_name=SCRIPT_NAME).get(name)
+    else:
+        found = getattr(importlib.import_module(place), name, None)
+    if not inspect.isroutine(found):
+        what = "has no" if found is None else "has another kind of"
+        raise TargetError(f"{place} {what} function {name}")
+    function: Callable[..., Any] = found
+    return function

@@ -1,0 +1,36 @@
+"""Writes the few forms of TOML that the configuration of the gateway needs. The standard library only reads TOML."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+
+def value(item: Any) -> str:
+    """Returns a value in one line. TOML has no null: members with it are left out, as no limit on a value is lost by that."""
+    if isinstance(item, dict):
+        members = (f"{_text(str(key))} = {value(member)}" for key, member in item.items() if not _is_null(member))
+        return "{ " + ", ".join(members) + " }"
+    if isinstance(item, (list, tuple)):
+        return "[" + ", ".join(value(member) for member in item) + "]"
+    if isinstance(item, bool):
+        return "true" if item else "false"
+    if isinstance(item, (int, float)):
+        return repr(item)
+    return _text(str(item))
+
+
+def _is_null(item: Any) -> bool:
+    return item is None or (isinstance(item, (list, tuple)) and any(_is_null(member) for member in item))
+
+
+def _text(text: str) -> str:
+    # A basic string of TOML is one of JSON, but for surrogates and DEL.
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def tool(name: str, keys: dict[str, Any]) -> str:
+    """Returns the table of a tool."""
+    lines = [f"[tools.{_text(name)}]"]
+    lines += [f"{key} = {value(item)}" for key, item in keys.items() if item is not None]
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,138 @@
+"""`python -m unhang.run module:function`: the process of a job.
+
+The arguments come from `input.json` in the job's folder. The result goes to `results.json`, an exception to `error.json`. Both are written
+whole, by a rename. A result of more than 16 MiB goes to a file of its own, and `results.json` has the path.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import inspect
+import json
+import os
+import sys
+import traceback
+import typing
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from unhang import _inside
+from unhang._json import to_json
+from unhang._names import ARGUMENTS, ERROR, FOLDER_VARIABLE, LARGE_RESULT, LARGE_RESULT_KEY, LARGEST_RESULT, RESULTS
+from unhang._target import TargetError, load
+
+_FAILED = 1
+_CANCELLED = 143
+_LONGEST_TRACEBACK = 16_000
+_SHORTEST_SECRET = 8
+_SECRET_NAMES = ("KEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "CREDENTIAL", "AUTH")
+
+
+def main(target: str) -> int:
+    """Runs the function, and returns the exit code."""
+    folder = _inside.job_dir()
+    own = os.getpid()
+    _inside.begin()
+    # The interpreter has put the working folder first, or nothing.
+    first = os.environ.pop(FOLDER_VARIABLE, None)
+    if first is not None:
+        sys.path[:] = [first] + [path for path in sys.path if path not in ("", os.getcwd(), first)]
+    code, name, text = 0, RESULTS, ""
+    try:
+        text = json.dumps(to_json(_called(load(target), folder)), allow_nan=False)
+    except _inside.Cancelled as error:
+        print(error, file=sys.stderr, flush=True)
+        code, name = _CANCELLED, ""
+    except SystemExit as error:
+        code, name, text = _FAILED, ERROR, json.dumps(_of_exit(error))
+    except BaseException as error:
+        code, name, text = _FAILED, ERROR, json.dumps(_of_error(error))
+    if os.getpid() != own:
+        # The function has forked, and this copy has returned from it: the result is not its own.
+        os._exit(code)
+    if name == RESULTS and len(text) > LARGEST_RESULT:
+        large = folder / LARGE_RESULT
+        _replace(large, text)
+        text = json.dumps({LARGE_RESULT_KEY: str(large), "bytes": len(text)})
+    if name:
+        _replace(folder / name, text)
+    return code
+
+
+def _called(function: Callable[..., Any], folder: Path) -> Any:
+    arguments = json.loads((folder / ARGUMENTS).read_text(encoding="utf-8"))
+    result = function(**_typed(function, arguments))
+    return asyncio.run(_awaited(result)) if inspect.isawaitable(result) else result
+
+
+async def _awaited(result: Any) -> Any:
+    return await result
+
+
+def _typed(function: Callable[..., Any], arguments: dict[str, Any]) -> dict[str, Any]:
+    """Returns the arguments as the types that the function asks for. Without pydantic they stay as JSON has them."""
+    try:
+        import pydantic
+    except ImportError:
+        return arguments
+    hints = typing.get_type_hints(function, include_extras=True)
+    return {
+        name: pydantic.TypeAdapter(hints[name]).validate_python(value) if name in hints else value
+        for name, value in arguments.items()
+    }
+
+
+def _of_exit(error: SystemExit) -> dict[str, Any]:
+    return {"kind": "SystemExit", "message": f"the function called sys.exit({error.code!r})"}
+
+
+def _of_error(error: BaseException) -> dict[str, Any]:
+    if isinstance(error, TargetError):
+        return {"kind": "TargetError", "message": _without_secrets(str(error))}
+    trace = "".join(traceback.format_exception(error))
+    # A person reads the log, so the whole trace goes there too.
+    trace = _without_secrets(trace)
+    print(trace, file=sys.stderr, flush=True)
+    shown = trace if len(trace) <= _LONGEST_TRACEBACK else "…" + trace[-_LONGEST_TRACEBACK:]
+    message = _without_secrets(str(error))[:_LONGEST_TRACEBACK]
+    return {"kind": type(error).__name__, "message": message, "traceback": shown}
+
+
+def _without_secrets(text: str) -> str:
+    """Replaces the values of variables whose names sound like secrets."""
+    for name, value in os.environ.items():
+        is_secret = any(part in name.upper() for part in _SECRET_NAMES)
+        if is_secret and len(value) >= _SHORTEST_SECRET:
+            text = text.replace(value, f"[{name}]")
+    return text
+
+
+def _replace(path: Path, text: str) -> None:
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    with open(beside, "x", encoding="utf-8", opener=_private) as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(beside, path)
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
+
+
+def _finish(code: int) -> typing.NoReturn:
+    """Ends this process. Threads that the function has left do not keep it: the result is written."""
+    try:
+        atexit._run_exitfuncs()
+        sys.stdout.flush()
+        sys.stderr.flush()
+    finally:
+        os._exit(code)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit("usage: python -m unhang.run module:function (unhang calls this)")
+    _finish(main(sys.argv[1]))

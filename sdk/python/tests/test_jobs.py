@@ -1,0 +1,240 @@
+"""Functions as jobs of scripts: what they return, raise and do to their process."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+import unhang
+
+Write = Callable[[str, str], Path]
+
+
+@pytest.fixture
+def work(write: Write, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> ModuleType:
+    """The module `work`, which jobs import too."""
+    write("work.py", WORK)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=":")
+    sys.modules.pop("work", None)
+    import work  # type: ignore[import-not-found]
+
+    assert isinstance(work, ModuleType)
+    return work
+
+
+WORK = '''
+import asyncio, dataclasses, datetime, os, sys, threading, time
+import unhang
+
+@dataclasses.dataclass
+class Point:
+    x: float
+    y: float
+
+def add(a: int, b: int = 2) -> int:
+    return a + b
+
+async def later(number: int) -> int:
+    await asyncio.sleep(0)
+    return number
+
+def rich() -> dict:
+    import numpy
+    import pydantic
+
+    class Model(pydantic.BaseModel):
+        at: datetime.date
+
+    return {
+        "array": numpy.arange(4).reshape(2, 2),
+        "scalar": numpy.float64(1.5),
+        "point": Point(1, 2),
+        "model": Model(at=datetime.date(2026, 1, 2)),
+        "set": {1},
+    }
+
+def noisy() -> str:
+    print("no end of the line", end="")
+    unhang.progress(0.5, "half")
+    print("more")
+    os.chdir("/")
+    os.write(1, b"raw")
+    return str(unhang.job_dir().exists())
+
+def fails(text: str) -> None:
+    raise ValueError(f"{text} {os.environ['THE_TOKEN']}")
+
+def exits() -> None:
+    os._exit(0)
+
+def leaves() -> None:
+    sys.exit(3)
+
+def not_json() -> dict:
+    return {"a": [1, {"b": object()}]}
+
+def not_finite() -> dict:
+    return {"rate": float("nan")}
+
+def forks() -> int:
+    pid = os.fork()
+    if pid:
+        os.waitpid(pid, 0)
+    return pid and 1
+
+def threads() -> str:
+    threading.Thread(target=time.sleep, args=(600,)).start()
+    return "done"
+
+def large() -> str:
+    return "x" * 100_000_000
+
+def endless() -> None:
+    unhang.progress(0.25, "a quarter")
+    unhang.log("begun")
+    try:
+        while True:
+            time.sleep(0.05)
+    except Exception:
+        pass
+    except unhang.Cancelled:
+        unhang.log(f"cancelled: {unhang.is_cancelled()}")
+        raise
+
+def uses_state() -> int:
+    count = unhang.state.get("count", 0) + 1
+    unhang.state.set("count", count)
+    return count
+
+def starred(*numbers: int) -> None: ...
+def bare(number): ...
+
+def outer():
+    def inner() -> None: ...
+    return inner
+
+LAMBDA = lambda: None
+
+class Kind:
+    def method(self) -> None: ...
+'''
+
+
+def test_a_function_runs_with_its_arguments(work: ModuleType) -> None:
+    job = unhang.submit(work.add, 40, b=2)
+    assert job.wait(60) == 42
+    assert unhang.get(job.id).result() == 42
+    assert job.status()["status"] == "completed" and job.status()["name"] == "add"
+    assert unhang.submit(work.later, 7).wait(60) == 7
+
+
+def test_results_of_libraries_are_json(work: ModuleType) -> None:
+    assert unhang.submit(work.rich).wait(60) == {
+        "array": [[0, 1], [2, 3]],
+        "scalar": 1.5,
+        "point": {"x": 1.0, "y": 2.0},
+        "model": {"at": "2026-01-02"},
+        "set": [1],
+    }
+
+
+def test_what_a_function_prints_does_not_hide_its_progress(work: ModuleType) -> None:
+    job = unhang.submit(work.noisy)
+    assert job.wait(60) == "True"
+    assert job.logs() == 'no end of the line\n{"progress": 0.5, "message": "half"}\nmore\nraw'
+
+
+def test_an_exception_is_told_without_secrets(work: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("THE_TOKEN", "hunter2-hunter2")
+    job = unhang.submit(work.fails, "it is negative")
+    with pytest.raises(unhang.JobFailedError, match="it is negative") as failure:
+        job.wait(60)
+    assert failure.value.status == "failed"
+    told = str(failure.value.report) + job.logs("stderr")
+    assert "work.py" in told and "hunter2" not in told and "[THE_TOKEN]" in told
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("exits", "results"),
+        ("leaves", r"sys.exit\(3\)"),
+        ("not_json", r"the result\['a'\]\[1\]\['b'\] is a object"),
+        ("not_finite", r"the result\['rate'\] is nan"),
+    ],
+)
+def test_a_job_without_a_result_says_why(work: ModuleType, name: str, why: str) -> None:
+    with pytest.raises(unhang.JobFailedError, match=why):
+        unhang.submit(getattr(work, name)).wait(60)
+
+
+def test_forks_and_threads_do_not_keep_a_job(work: ModuleType) -> None:
+    assert unhang.submit(work.forks).wait(60) == 1
+    assert unhang.submit(work.threads).wait(60) == "done"
+
+
+def test_a_result_of_100_mb_comes_back(work: ModuleType) -> None:
+    assert len(unhang.submit(work.large).wait(120)) == 100_000_000
+
+
+def test_a_cancelled_job_can_clean_up(work: ModuleType) -> None:
+    job = unhang.submit(work.endless)
+    with pytest.raises(TimeoutError):
+        job.wait(2)
+    while "begun" not in job.logs("stderr"):
+        pass
+    status = job.status()
+    assert (status["progress"], status["progress_message"]) == (0.25, "a quarter")
+    job.cancel()
+    with pytest.raises(unhang.JobFailedError) as failure:
+        job.wait(60)
+    assert failure.value.status == "cancelled" and "cancelled: True" in job.logs("stderr")
+
+
+def test_jobs_share_the_state(work: ModuleType) -> None:
+    assert [unhang.submit(work.uses_state).wait(60) for _ in range(2)] == [1, 2]
+    assert unhang.state.get("count") == 2 and unhang.state.get("nothing", "none") == "none"
+
+
+def test_what_cannot_be_a_job_says_the_way_out(work: ModuleType) -> None:
+    for function, way_out in [
+        (work.LAMBDA, "with `def`"),
+        (work.outer(), "top of its module"),
+        (work.Kind().method, "top of a module"),
+        (work.starred, "named arguments"),
+        (work.bare, "has no type"),
+        (print, "named arguments"),
+        (3, "not a function"),
+    ]:
+        with pytest.raises(TypeError, match=way_out):
+            unhang.submit(function)
+    with pytest.raises(TypeError, match="missing a required argument"):
+        unhang.submit(work.add)
+    with pytest.raises(TypeError, match="the argument `a`"):
+        unhang.submit(work.add, object())
+
+
+def test_a_module_that_cannot_be_imported_fails_the_job(work: ModuleType, tmp_path: Path) -> None:
+    (tmp_path / "work.py").write_text("raise RuntimeError('no licence')")
+    with pytest.raises(unhang.JobFailedError, match="no licence"):
+        unhang.submit(work.add, 1).wait(60)
+
+
+def test_the_async_forms_do_the_same(work: ModuleType) -> None:
+    async def main() -> tuple[object, dict[str, object]]:
+        job = await unhang.submit_async(work.add, 1)
+        return await job.wait_async(60), await job.status_async()
+
+    result, status = asyncio.run(main())
+    assert result == 3 and status["status"] == "completed"
+
+
+def test_there_is_no_job_of_this_id() -> None:
+    with pytest.raises(unhang.UnhangError, match="aaaaaaaaaaaa"):
+        unhang.get("aaaaaaaaaaaa")
