@@ -16,7 +16,7 @@ from unhang import state
 from unhang._binary import BinaryNotFoundError, VersionMismatchError, binary
 from unhang._errors import JobFailedError, JobRefusedError, UnhangError
 from unhang._guard import guard
-from unhang._handle import Job, get, submit, submit_async
+from unhang._handle import Job, get, list_jobs, submit, submit_async
 from unhang._inside import Cancelled, is_cancelled, job_dir, log, progress
 from unhang._jobs import Jobs, jobs
 from unhang._version import __version__
@@ -37,6 +37,7 @@ __all__ = [
     "is_cancelled",
     "job_dir",
     "jobs",
+    "list_jobs",
     "log",
     "progress",
     "state",

@@ -145,6 +145,12 @@ def _whole(result: Any) -> Any:
     return result
 
 
+def list_jobs(limit: int = 100) -> list[dict[str, Any]]:
+    """Returns the records of the newest jobs on this data folder, the newest first."""
+    records = json.loads(run(["job", "list", "--limit", str(limit), "--output", "json"]).stdout)
+    return [dict(record) for record in (records["jobs"] if isinstance(records, dict) else records)]
+
+
 def command(target: str) -> list[str]:
     """Returns the command that runs a function as a job."""
     return [sys.executable, "-m", "unhang.run", target]
