@@ -226,6 +226,19 @@ def test_a_module_that_cannot_be_imported_fails_the_job(work: ModuleType, tmp_pa
         unhang.submit(work.add, 1).wait(60)
 
 
+def test_a_job_imports_nothing_from_the_folder_of_a_project(
+    work: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project = tmp_path / "project"
+    for name in ("json", "unhang", "signal"):
+        (project / name).mkdir(parents=True)
+        (project / name / "__init__.py").write_text("raise SystemExit('a file of the project was imported')")
+    monkeypatch.chdir(project)
+    # As a server that is started by the path of its script.
+    monkeypatch.setattr(sys.modules["__main__"], "__spec__", None)
+    assert unhang.submit(work.add, 1).wait(60) == 3
+
+
 def test_the_async_forms_do_the_same(work: ModuleType) -> None:
     async def main() -> tuple[object, dict[str, object]]:
         job = await unhang.submit_async(work.add, 1)

@@ -17,6 +17,7 @@ import subprocess
 import tempfile
 import threading
 from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import IO, Any
 
 from unhang._binary import binary
@@ -97,7 +98,11 @@ class _Child:
                 pass_fds=[file.fileno()],
             )
             threading.Thread(target=self._read, name="unhang-gateway", daemon=True).start()
-            self._greet()
+            try:
+                self._greet()
+            except BaseException:
+                self._process.kill()
+                raise
 
     def is_usable(self) -> bool:
         return self._owner == os.getpid() and not self._has_ended
@@ -120,9 +125,11 @@ class _Child:
 
     def _greet(self) -> None:
         about = {"name": "unhang-python", "version": __version__}
-        self.request(
-            "initialize", {"protocolVersion": _PROTOCOL, "capabilities": {}, "clientInfo": about}
-        ).result(_START_LIMIT)
+        greeting = {"protocolVersion": _PROTOCOL, "capabilities": {}, "clientInfo": about}
+        try:
+            self.request("initialize", greeting).result(_START_LIMIT)
+        except FutureTimeoutError as error:
+            raise GatewayError(f"`unhang serve` did not answer `initialize` within {_START_LIMIT:g} s; start it again") from error
         self._send({"method": "notifications/initialized"})
 
     def _send(self, message: dict[str, Any]) -> None:

@@ -6,17 +6,17 @@ import asyncio
 import inspect
 import json
 import os
-import sys
 import tempfile
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from unhang import _worker
 from unhang._command import run
 from unhang._errors import JobFailedError, JobRefusedError, UnhangError
 from unhang._json import to_json
-from unhang._names import ARGUMENTS, FOLDER_VARIABLE, LARGE_RESULT_KEY, RESULTS
-from unhang._target import folder, name_of
+from unhang._names import ARGUMENTS, LARGE_RESULT_KEY, RESULTS
+from unhang._target import name_of
 
 _FAILED = 1
 _NOT_FOUND = 6
@@ -117,7 +117,7 @@ def submit(
         if job_state is not None:
             words += ["--state", job_state]
         try:
-            told = run([*words, "--", *command(target)], environment={FOLDER_VARIABLE: folder()})
+            told = run([*words, "--", *command(target)], environment=_worker.environment())
         except UnhangError as error:
             raise JobRefusedError(str(error)) from error
     return Job(str(json.loads(told.stdout)["job_id"]))
@@ -153,7 +153,7 @@ def list_jobs(limit: int = 100) -> list[dict[str, Any]]:
 
 def command(target: str) -> list[str]:
     """Returns the command that runs a function as a job."""
-    return [sys.executable, "-m", "unhang.run", target]
+    return _worker.command("unhang.run", target)
 
 
 async def _aside(work: Callable[[], Any]) -> Any:

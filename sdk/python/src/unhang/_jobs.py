@@ -5,22 +5,21 @@ from __future__ import annotations
 import functools
 import json
 import os
-import sys
 import weakref
 from collections.abc import Callable
 from importlib import resources
 from typing import Any, TypeVar, overload
 
-from unhang import _toml
+from unhang import _toml, _worker
 from unhang._binary import VARIABLE, binary
 from unhang._errors import UnhangError
 from unhang._frameworks import Framework, of_server
 from unhang._gateway import Gateway
 from unhang._handle import command
 from unhang._json import to_json
-from unhang._names import FOLDER_VARIABLE, JOB_MODULES, RESULTS
+from unhang._names import RESULTS
 from unhang._schema import describe
-from unhang._target import folder, name_of
+from unhang._target import name_of
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -49,8 +48,8 @@ class Jobs:
         self._names: set[str] = set()
         self._has_state = False
         # A server file that a job imports offers nothing to anybody.
-        self._is_job = _is_job()
-        if not self._is_job:
+        self._is_worker = _worker.is_worker()
+        if not self._is_worker:
             binary()
             self._add_tools(state=False)
 
@@ -96,7 +95,7 @@ class Jobs:
 
         Raises `UnhangError` if the function cannot be found or cannot be a job.
         """
-        if self._is_job:
+        if self._is_worker:
             return
         found = describe(self._framework.name, target)
         name = name or found.name
@@ -108,7 +107,7 @@ class Jobs:
     def _decorate(
         self, function: Function, *, name: str | None, timeout: str | None, state: str | None, description: str | None
     ) -> Function:
-        if self._is_job:
+        if self._is_worker:
             return function
         target = name_of(function)
         name = name or function.__name__
@@ -135,7 +134,7 @@ class Jobs:
                 "mode": "job",
                 "cwd": os.getcwd(),
                 "inherit-env": True,
-                "env": {FOLDER_VARIABLE: folder(), VARIABLE: binary()},
+                "env": {**_worker.environment(), VARIABLE: binary()},
                 "input-schema": schema,
                 "results": RESULTS,
                 "timeout": timeout,
@@ -154,12 +153,6 @@ class Jobs:
     async def _call(self, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
         plain = {key: _plain(value, key) for key, value in arguments.items()}
         return await self._gateway.call(name, plain)
-
-
-def _is_job() -> bool:
-    """Returns whether this process is a job, or reads a signature."""
-    spec = getattr(sys.modules.get("__main__"), "__spec__", None)
-    return spec is not None and spec.name in JOB_MODULES
 
 
 def _plain(value: Any, name: str) -> Any:

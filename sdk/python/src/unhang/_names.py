@@ -17,9 +17,3 @@ LARGEST_RESULT = 16 << 20
 
 ERROR = "error.json"
 """The file in the job's folder with the exception."""
-
-FOLDER_VARIABLE = "UNHANG_PYTHON_FOLDER"
-"""The environment variable with the folder that modules are imported from first."""
-
-JOB_MODULES = ("unhang.run", "unhang._schema")
-"""The programs that import a server's module although they are no server."""

@@ -1,6 +1,6 @@
 """Reads what a function is, for a server that must never import its module: `describe` does that in a process of its own.
 
-`python -m unhang._schema FRAMEWORK module:function` prints name, description and schema of the arguments, as the framework makes them.
+`start` prints name, description and schema of the arguments, as the framework makes them.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ import sys
 from dataclasses import dataclass
 from typing import Any
 
+from unhang import _worker
 from unhang._errors import UnhangError
-from unhang._names import FOLDER_VARIABLE
-from unhang._target import TargetError, check_signature, folder, load
+from unhang._target import TargetError, check_signature, load
 
 _LIMIT = 300.0
 _MARK = "unhang-description: "
@@ -32,8 +32,8 @@ class Description:
 
 def describe(framework: str, target: str) -> Description:
     """Imports the function in a process of its own, and returns its description. Raises `UnhangError` if that does not work."""
-    words = [sys.executable, "-m", "unhang._schema", framework, target]
-    environment = {**os.environ, FOLDER_VARIABLE: folder()}
+    words = _worker.command("unhang._schema", framework, target)
+    environment = {**os.environ, **_worker.environment()}
     try:
         told = subprocess.run(
             words, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_LIMIT, env=environment
@@ -48,9 +48,6 @@ def describe(framework: str, target: str) -> Description:
 
 
 def _main(framework: str, target: str) -> None:
-    first = os.environ.pop(FOLDER_VARIABLE, None)
-    if first is not None:
-        sys.path[:] = [first] + [path for path in sys.path if path not in ("", first)]
     from unhang._frameworks import of_name
 
     function = load(target)
@@ -64,8 +61,9 @@ def _main(framework: str, target: str) -> None:
     os._exit(0)
 
 
-if __name__ == "__main__":
+def start() -> None:
+    """Describes the function that the command line names."""
     try:
-        _main(*sys.argv[1:])
+        _main(*_worker.begin())
     except TargetError as error:
         sys.exit(str(error))

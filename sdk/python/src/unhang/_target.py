@@ -76,13 +76,6 @@ def _place(module: str, name: str) -> str:
     return os.path.abspath(file)
 
 
-def folder() -> str:
-    """Returns the folder that this process imports modules from first: that of its script, or its working folder."""
-    main = getattr(sys.modules.get("__main__"), "__file__", None)
-    spec = getattr(sys.modules.get("__main__"), "__spec__", None)
-    return os.getcwd() if main is None or spec is not None else os.path.dirname(os.path.abspath(main))
-
-
 def load(target: str) -> Callable[..., Any]:
     """Imports the function with this name, or raises `TargetError`. Errors of the module itself go through."""
     place, _, name = target.rpartition(":")

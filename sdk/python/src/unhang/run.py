@@ -1,4 +1,4 @@
-"""`python -m unhang.run module:function`: the process of a job.
+"""The process of a job, which `_worker` starts.
 
 The arguments come from `input.json` in the job's folder. The result goes to `results.json`, an exception to `error.json`. Both are written
 whole, by a rename. A result of more than 16 MiB goes to a file of its own, and `results.json` has the path.
@@ -11,6 +11,7 @@ import atexit
 import inspect
 import json
 import os
+import signal
 import sys
 import traceback
 import typing
@@ -18,9 +19,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from unhang import _inside
+from unhang import _inside, _worker
 from unhang._json import to_json
-from unhang._names import ARGUMENTS, ERROR, FOLDER_VARIABLE, LARGE_RESULT, LARGE_RESULT_KEY, LARGEST_RESULT, RESULTS
+from unhang._names import ARGUMENTS, ERROR, LARGE_RESULT, LARGE_RESULT_KEY, LARGEST_RESULT, RESULTS
 from unhang._target import TargetError, load
 
 _FAILED = 1
@@ -35,10 +36,6 @@ def main(target: str) -> int:
     folder = _inside.job_dir()
     own = os.getpid()
     _inside.begin()
-    # The interpreter has put the working folder first, or nothing.
-    first = os.environ.pop(FOLDER_VARIABLE, None)
-    if first is not None:
-        sys.path[:] = [first] + [path for path in sys.path if path not in ("", os.getcwd(), first)]
     code, name, text = 0, RESULTS, ""
     try:
         text = json.dumps(to_json(_called(load(target), folder)), allow_nan=False)
@@ -49,6 +46,8 @@ def main(target: str) -> int:
         code, name, text = _FAILED, ERROR, json.dumps(_of_exit(error))
     except BaseException as error:
         code, name, text = _FAILED, ERROR, json.dumps(_of_error(error))
+    # The function has ended, so a signal ends this process and interrupts no write.
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     if os.getpid() != own:
         # The function has forked, and this copy has returned from it: the result is not its own.
         os._exit(code)
@@ -132,7 +131,7 @@ def _finish(code: int) -> typing.NoReturn:
         os._exit(code)
 
 
-if __name__ == "__main__":
-    if len(sys.argv) != 2:
-        sys.exit("usage: python -m unhang.run module:function (unhang calls this)")
-    _finish(main(sys.argv[1]))
+def start() -> None:
+    """Runs the function that the command line names, and ends this process."""
+    (target,) = _worker.begin()
+    _finish(main(target))

@@ -1,0 +1,46 @@
+"""Starts Python processes that import a server's functions: jobs, and readers of signatures.
+
+Invariant: such a process imports nothing from its working folder unless the server does so too. Clients start servers in the folder of a
+project, which may have a file with the name of any module.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+_FOLDER = "UNHANG_PYTHON_FOLDER"
+
+_is_worker = False
+
+# `sys` is part of the interpreter, so nothing is imported before the working folder has left the path.
+_BEGIN = "import sys; sys.path[:1] = [] if sys.path[:1] == [''] else sys.path[:1]; from {module} import start; start()"
+
+
+def command(module: str, *words: str) -> list[str]:
+    """Returns the command that calls `start` of a module of this package, with words behind it."""
+    return [sys.executable, "-c", _BEGIN.format(module=module), *words]
+
+
+def environment() -> dict[str, str]:
+    """Returns the variables that a worker needs besides those of this process: where modules are imported from first."""
+    main = getattr(sys.modules.get("__main__"), "__file__", None)
+    spec = getattr(sys.modules.get("__main__"), "__spec__", None)
+    # `python -m` and `python -c` import from the working folder, and `python script.py` from that of the script.
+    folder = os.getcwd() if main is None or spec is not None else os.path.dirname(os.path.abspath(main))
+    return {_FOLDER: folder}
+
+
+def begin() -> list[str]:
+    """Makes this process a worker, and returns the words behind its command."""
+    global _is_worker
+    _is_worker = True
+    folder = os.environ.pop(_FOLDER, None)
+    if folder is not None:
+        sys.path[:] = [folder] + [path for path in sys.path if path != folder]
+    return sys.argv[1:]
+
+
+def is_worker() -> bool:
+    """Returns whether this process is one. Then a server's file is imported, and nobody is served."""
+    return _is_worker
