@@ -1,7 +1,10 @@
 //! Processes of two containers on one data folder: they have the boot in common and no number of a process (F-04).
 
 use rustix::process::Signal;
-use unhang_jobs::record::{EndReason, JobState};
+use unhang_jobs::{
+    record::{EndReason, JobState},
+    timestamp::JobTimestamp,
+};
 use unhang_proc::identity::{boot_id, kernel_boot};
 
 use crate::common::{Bench, Helper, until};
@@ -32,8 +35,9 @@ async fn f_04_a_job_that_another_container_was_to_start_is_started_and_not_lost(
         &format!(
             "UPDATE boots SET id = '{0}';
              UPDATE jobs SET state = 'active', starts = 1, starter = json_object('boot_id', '{0}',
-                 'process', json_object('pid', 7, 'start', 70), 'since', strftime('%Y-%m-%dT%H:%M:%fZ')) WHERE id = '{second}';",
-            elsewhere()
+                 'process', json_object('pid', 7, 'start', 70), 'since', '{now}') WHERE id = '{second}';",
+            elsewhere(),
+            now = JobTimestamp::now(),
         ),
     );
     let bench = bench.reopen_with(one_at_a_time);
