@@ -18,7 +18,7 @@ pub const REDACTED: &str = "[redacted]";
 /// The bytes of the shortest value that is taken for a secret. Shorter values are words, numbers and switches, which stand in any text.
 const SHORTEST: usize = 8;
 
-/// The word in our own hints that stands for a token. It is no secret.
+/// [`Secrets::hide`] leaves this value of a header as it is: our own hints show it in the place of a token.
 const PLACEHOLDER: &str = "Bearer TOKEN";
 
 /// Values that must not be shown. Clones are the same.

@@ -72,6 +72,11 @@ fn a_record_that_cannot_be_read_is_told_and_its_file_is_left_as_it_is() {
         assert!(status == "failed" && error.contains(&record) && error.contains(&backup), "{report}");
     }
     assert_eq!(home.adopt(&["--status"]).0, 1);
+    // A word that means another file is about that file.
+    home.write(".gemini/settings.json", &cursor());
+    let (code, _, stderr) = home.adopt(&["--undo", "--yes", "gemini"]);
+    assert!(code == 6 && stderr.contains("has not adopted gemini"), "{stderr}");
+    fs::remove_file(home.path(".gemini/settings.json")).expect("it is there");
     // To adopt one more server would write a new record over it.
     home.write(".cursor/mcp.json", r#"{"mcpServers": {"new": {"command": "new"}}}"#);
     let report = home.report(&["--yes"], 1);

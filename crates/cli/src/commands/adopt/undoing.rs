@@ -8,7 +8,7 @@ use std::{
 use unhang::exit;
 use unhang_adopt::{
     AdoptionRecord, AdoptionRecords, ConfigDocument, ConfiguredEntry, GuardSeen, TargetError, TargetFile,
-    UndoKind, UndoPlan, clients::McpClient, undo,
+    UndoKind, UndoPlan, UnreadableRecord, clients::McpClient, undo,
 };
 use unhang_terminal::{failure::CommandFailure, text::escaped};
 
@@ -57,23 +57,19 @@ impl Undoing {
             files.flat_map(|file| file.clients.clone()).collect::<Vec<_>>()
         };
         let (all, unreadable) = records.all();
-        let unreadable: Vec<_> =
-            unreadable.into_iter().map(|error| (error.path.clone(), changes::unreadable(&error))).collect();
-        // A word may mean the file of a record that cannot be read, so that comes first.
-        let is_unclear = !words.is_empty() && !unreadable.is_empty();
         let unknown = if words.is_empty() { without_record(&of_clients, &all) } else { Vec::new() };
-        let chosen = match chosen(&all, words) {
-            _ if words.is_empty() => all,
-            Err(_) if is_unclear => Vec::new(),
-            chosen => chosen?,
+        let (chosen, unreadable) = match words {
+            [] => (all, unreadable),
+            words => chosen(records, &all, words)?,
         };
+        let unreadable = unreadable.iter().map(|error| (error.path.clone(), changes::unreadable(error)));
         let planned = |record: AdoptionRecord| {
             let clients = clients_of(&record);
             let state = state(records, &record);
             UndoneFile { record, clients, state }
         };
         let files = chosen.into_iter().map(planned).collect();
-        Ok(Undoing { files, unreadable, unknown, are_named: !words.is_empty() })
+        Ok(Undoing { files, unreadable: unreadable.collect(), unknown, are_named: !words.is_empty() })
     }
 
     /// Returns whether nothing was adopted.
@@ -183,9 +179,13 @@ fn state(records: &AdoptionRecords, record: &AdoptionRecord) -> UndoneState {
     }
 }
 
-/// Returns the records that are meant by the words.
-fn chosen(all: &[AdoptionRecord], words: &[PathBuf]) -> Result<Vec<AdoptionRecord>, CommandFailure> {
-    let mut chosen: Vec<AdoptionRecord> = Vec::new();
+/// Returns the records that are meant by the words, and those that cannot be read.
+fn chosen(
+    records: &AdoptionRecords,
+    all: &[AdoptionRecord],
+    words: &[PathBuf],
+) -> Result<(Vec<AdoptionRecord>, Vec<UnreadableRecord>), CommandFailure> {
+    let (mut chosen, mut unreadable) = (Vec::<AdoptionRecord>::new(), Vec::new());
     for word in words {
         let is_absent = fs::symlink_metadata(word).is_err();
         // A file that was removed since is known by its record.
@@ -202,7 +202,10 @@ fn chosen(all: &[AdoptionRecord], words: &[PathBuf]) -> Result<Vec<AdoptionRecor
             })
         };
         let found: Vec<&AdoptionRecord> = all.iter().filter(|record| is_meant(record)).collect();
-        if found.is_empty() {
+        let known = unreadable.len();
+        let targets = meant.iter().map(|path| path.canonicalize().unwrap_or_else(|_| path.clone()));
+        unreadable.extend(targets.filter_map(|target| records.of(&target).err()));
+        if found.is_empty() && unreadable.len() == known {
             return Err(CommandFailure {
                 code: exit::NOT_FOUND,
                 kind: "not_adopted",
@@ -215,7 +218,8 @@ fn chosen(all: &[AdoptionRecord], words: &[PathBuf]) -> Result<Vec<AdoptionRecor
             found.into_iter().filter(|record| !chosen.contains(record)).cloned().collect();
         chosen.extend(new);
     }
-    Ok(chosen)
+    unreadable.dedup();
+    Ok((chosen, unreadable))
 }
 
 fn planned_report(
