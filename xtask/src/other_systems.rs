@@ -8,10 +8,11 @@
 //! - Nothing of another system runs here, but the program for ARM64 under qemu, which translates it.
 //! - A step that this machine cannot do says so, with what it lacks.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::debian_tool::{ARM64_LIBRARIES, QEMU_ARM64};
+use crate::dist::oldest_target;
 use crate::failure::ChoreFailure;
 use crate::project::Project;
 use crate::run::{self, ProgramRun};
@@ -31,8 +32,7 @@ pub(crate) fn check_macos(project: &Project) -> Result<(), ChoreFailure> {
 
 /// Builds the program for ARM64 Linux, and demands that it tells its version under qemu.
 pub(crate) fn run_arm64(project: &Project) -> Result<(), ChoreFailure> {
-    let target = format!("{ARM64}.2.17");
-    if !compile(project, "zigbuild", ARM64, &target)? {
+    if !compile(project, "zigbuild", ARM64, &oldest_target(ARM64))? {
         return Ok(());
     }
     let program = folder(project, ARM64).join(ARM64).join("debug/unhang");
@@ -50,14 +50,12 @@ pub(crate) fn run_arm64(project: &Project) -> Result<(), ChoreFailure> {
 fn version_under_qemu(project: &Project, program: &Path) -> Result<String, ChoreFailure> {
     let qemu = QEMU_ARM64.program(project)?;
     let libraries = ARM64_LIBRARIES.root(project)?.join("usr/aarch64-linux-gnu");
-    let answer = project.log("arm64-version").with_extension("txt");
     let task = ProgramRun::new(qemu, project.root(), project.log("arm64-version"), VERSION_DEADLINE);
     let words = ["-L".as_ref(), libraries.as_os_str(), program.as_os_str(), "--version".as_ref()];
-    run::run(task.answer(answer.clone()).arguments(words))?;
-    std::fs::read_to_string(&answer).map_err(|error| ChoreFailure::io(answer.display(), &error))
+    run::run_for_text(task.arguments(words))
 }
 
-/// Gives the program to cargo-zigbuild. Returns false, and says why, if there is no standard library for the system.
+/// Compiles the program with cargo-zigbuild. If the standard library of the system is missing, prints the reason and returns false.
 ///
 /// `target` is what cargo-zigbuild makes of the `triple`, perhaps with the version of the C library.
 fn compile(project: &Project, command: &str, triple: &str, target: &str) -> Result<bool, ChoreFailure> {
@@ -89,6 +87,6 @@ fn compile(project: &Project, command: &str, triple: &str, target: &str) -> Resu
 }
 
 /// The folder of what is built for a system: other flags build every crate anew.
-fn folder(project: &Project, triple: &str) -> std::path::PathBuf {
+fn folder(project: &Project, triple: &str) -> PathBuf {
     project.below_target("other").join(triple)
 }

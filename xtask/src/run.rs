@@ -173,6 +173,13 @@ pub(crate) fn run_for_json(task: ProgramRun) -> Result<Value, ChoreFailure> {
         .map_err(|error| ChoreFailure::new(format!("{} is not JSON: {error}", answer.display())))
 }
 
+/// Runs a program and returns what it printed on stdout. Its stderr is kept where both would have gone.
+pub(crate) fn run_for_text(task: ProgramRun) -> Result<String, ChoreFailure> {
+    let answer = task.output.with_extension("txt");
+    run(task.answer(answer.clone()))?;
+    fs::read_to_string(&answer).map_err(|error| ChoreFailure::io(answer.display(), &error))
+}
+
 /// Runs a program to its end; anything but exit code 0 within the deadline is a failure.
 pub(crate) fn run(task: ProgramRun) -> Result<(), ChoreFailure> {
     start(task)?.finish()

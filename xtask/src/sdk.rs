@@ -12,7 +12,6 @@ use crate::project::Project;
 use crate::run::{self, ProgramRun};
 use crate::tools;
 
-const INSTALL_DEADLINE: Duration = Duration::from_mins(10);
 const TESTS_DEADLINE: Duration = Duration::from_mins(10);
 
 /// The folder of the Python package, below the checkout.
@@ -30,26 +29,7 @@ pub(crate) fn python(project: &Project) -> Result<(), ChoreFailure> {
     tools::PYTHON.require(project)?;
     let (sources, environment) = (project.root().join(PYTHON), project.below_target("sdk/python"));
     let requirements = sources.join("requirements.txt");
-    tools::once(&environment, std::slice::from_ref(&requirements), || {
-        tools::make_environment(project, &environment)?;
-        let pip = ProgramRun::new(
-            environment.join("bin/python"),
-            project.root(),
-            project.log("sdk-install"),
-            INSTALL_DEADLINE,
-        );
-        let flags = [
-            "-m",
-            "pip",
-            "install",
-            "--no-deps",
-            "--disable-pip-version-check",
-            "--no-input",
-            "--quiet",
-            "-r",
-        ];
-        run::run(pip.arguments(flags).arguments([&requirements]))
-    })?;
+    tools::python_environment(project, &environment, &requirements)?;
     for (tool, words) in [("mypy", &[][..]), ("pytest", &["-q", "-p", "no:cacheprovider"])] {
         let task = ProgramRun::new(
             environment.join("bin/python"),

@@ -1,7 +1,6 @@
 //! The standard library of targets other than this machine: whether it is installed, or can be built from its source.
 
 use std::env;
-use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -41,9 +40,7 @@ pub(crate) fn nightly(project: &Project) -> Option<NightlyToolchain> {
 /// Returns the path that the compiler prints.
 fn rustc_says(project: &Project, arguments: &[&str]) -> Result<PathBuf, ChoreFailure> {
     let output = project.log("standard-library");
-    let answer = output.with_extension("txt");
     let task = ProgramRun::new("rustc", project.root(), output, ANSWER_DEADLINE);
-    run::run(task.answer(answer.clone()).arguments(arguments))?;
-    let text = fs::read_to_string(&answer).map_err(|error| ChoreFailure::io(answer.display(), &error))?;
+    let text = run::run_for_text(task.arguments(arguments))?;
     Ok(PathBuf::from(text.trim()))
 }

@@ -209,6 +209,34 @@ pub(crate) fn authorities(project: &Project) -> Result<Authorities, ChoreFailure
     Ok(found)
 }
 
+/// Makes an environment of Python with the packages in the versions of a lock file, unless it was made from the same file before.
+pub(crate) fn python_environment(
+    project: &Project,
+    folder: &Path,
+    requirements: &PathBuf,
+) -> Result<(), ChoreFailure> {
+    once(folder, std::slice::from_ref(requirements), || {
+        make_environment(project, folder)?;
+        let task = ProgramRun::new(
+            folder.join("bin/python"),
+            project.root(),
+            project.log("install-python"),
+            INSTALL_DEADLINE,
+        );
+        let flags = [
+            "-m",
+            "pip",
+            "install",
+            "--no-deps",
+            "--disable-pip-version-check",
+            "--no-input",
+            "--quiet",
+            "-r",
+        ];
+        run::run(task.arguments(flags).arguments([requirements]))
+    })
+}
+
 /// Makes an environment of Python with nothing in it but pip.
 pub(crate) fn make_environment(project: &Project, folder: &Path) -> Result<(), ChoreFailure> {
     let task = ProgramRun::new("python3", project.root(), project.log("make-venv"), INSTALL_DEADLINE);

@@ -61,7 +61,7 @@ pub(super) fn write_manual(release: &Release, folder: &Path) -> Result<(), Chore
 pub(super) fn write_completions(release: &Release, shell: &str, to: &Path) -> Result<(), ChoreFailure> {
     let name = format!("completions-{shell}");
     let task = release.task(&name, &release.own().path, release.project().root());
-    let text = release.answer(&name, task.arguments(["completions", shell]))?;
+    let text = run::run_for_text(task.arguments(["completions", shell]))?;
     files::write(to, &text)
 }
 

@@ -91,7 +91,7 @@ fn describe(
         bytes += fs::metadata(path).map_err(|error| ChoreFailure::io(path.display(), &error))?.len();
     }
     let relative = paths.iter().map(|path| path.strip_prefix(root).unwrap_or(path));
-    let sums = release.answer("deb-sums", release.task("deb-sums", "md5sum", root).arguments(relative))?;
+    let sums = run::run_for_text(release.task("deb-sums", "md5sum", root).arguments(relative))?;
     files::write(&root.join("DEBIAN/md5sums"), &sums)?;
     let (major, minor) = glibc::needed(release, program)?;
     let control = format!(

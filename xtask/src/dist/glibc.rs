@@ -1,7 +1,7 @@
 //! How new the system has to be: the newest version of the GNU C library that a program asks for.
 
 use crate::failure::ChoreFailure;
-use crate::tools;
+use crate::{run, tools};
 
 use super::release::{BuiltProgram, Release};
 
@@ -11,6 +11,12 @@ pub(super) type GlibcVersion = (u32, u32);
 /// The version that packages are built for where that is possible: no platform tag of a wheel is older, and Rust needs it.
 pub(super) const OLDEST: GlibcVersion = (2, 17);
 
+/// Returns the target of cargo-zigbuild for this triple, with that version.
+pub(crate) fn oldest_target(triple: &str) -> String {
+    let (major, minor) = OLDEST;
+    format!("{triple}.{major}.{minor}")
+}
+
 /// The name under which a program asks for a loader that knows `DT_RELR`, and the first version that has one.
 const PACKED_RELOCATIONS: &str = "GLIBC_ABI_DT_RELR";
 const FIRST_WITH_PACKED_RELOCATIONS: GlibcVersion = (2, 36);
@@ -19,8 +25,7 @@ const FIRST_WITH_PACKED_RELOCATIONS: GlibcVersion = (2, 36);
 pub(super) fn needed(release: &Release, program: &BuiltProgram) -> Result<GlibcVersion, ChoreFailure> {
     tools::READELF.require(release.project())?;
     let task = release.task("readelf", "readelf", release.project().root());
-    let told =
-        release.answer("readelf", task.arguments(["--wide", "--version-info"]).arguments([&program.path]))?;
+    let told = run::run_for_text(task.arguments(["--wide", "--version-info"]).arguments([&program.path]))?;
     newest(&told).ok_or_else(|| {
         ChoreFailure::new(format!("{} asks for no version of the C library", program.path.display()))
     })
@@ -41,8 +46,7 @@ fn newest(told: &str) -> Option<GlibcVersion> {
 /// Debian's packages, besides that of the C library, that have the libraries of a program, each behind a comma.
 pub(super) fn other_packages(release: &Release, program: &BuiltProgram) -> Result<String, ChoreFailure> {
     let task = release.task("readelf-dynamic", "readelf", release.project().root());
-    let told = release
-        .answer("readelf-dynamic", task.arguments(["--wide", "--dynamic"]).arguments([&program.path]))?;
+    let told = run::run_for_text(task.arguments(["--wide", "--dynamic"]).arguments([&program.path]))?;
     let mut packages = String::new();
     for library in libraries(&told) {
         match library {

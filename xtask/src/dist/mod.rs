@@ -35,6 +35,8 @@ use crate::options::Options;
 use crate::project::Project;
 use crate::{report, run};
 
+pub(crate) use glibc::oldest_target;
+
 use addresses::ArchiveAddresses;
 use programs::StaticBuild;
 use release::{PackageWork, Release};

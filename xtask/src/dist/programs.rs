@@ -17,7 +17,7 @@ use crate::run;
 use crate::{report, standard_library, tools};
 
 use super::BUILD_DEADLINE;
-use super::glibc::OLDEST;
+use super::glibc::oldest_target;
 
 /// The systems that a Linux machine can build for.
 const LINUX: [&str; 2] = ["x86_64-unknown-linux-gnu", "aarch64-unknown-linux-gnu"];
@@ -42,10 +42,9 @@ pub(super) fn build(project: &Project) -> Result<Vec<BuiltFor>, ChoreFailure> {
 }
 
 fn build_for(project: &Project, triple: &str) -> Result<PathBuf, ChoreFailure> {
-    let (major, minor) = OLDEST;
     let task = tools::zigbuild(project, &format!("dist-{triple}"), BUILD_DEADLINE)?
         .variable("CARGO_ENCODED_RUSTFLAGS", renamed_folders(project)?.join("\u{1f}"));
-    let target = format!("{triple}.{major}.{minor}");
+    let target = oldest_target(triple);
     let what = ["zigbuild", "--profile", "dist", "--locked", "--package", "unhang-cli", "--target", &target];
     run::run(task.arguments(what))?;
     Ok(project.below_target(triple).join("dist/unhang"))

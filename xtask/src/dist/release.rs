@@ -139,13 +139,6 @@ impl<'a> Release<'a> {
         DEADLINE
     }
 
-    /// Runs a program and returns what it printed on stdout.
-    pub(super) fn answer(&self, name: &str, task: ProgramRun) -> Result<String, ChoreFailure> {
-        let answer = self.project.log(&format!("packages-{name}")).with_extension("txt");
-        run::run(task.answer(answer.clone()))?;
-        files::read(&answer)
-    }
-
     /// A file of the checkout.
     pub(super) fn source(&self, path: &str) -> PathBuf {
         self.project.root().join(path)
@@ -193,10 +186,8 @@ fn this_machine() -> Result<DistTarget, ChoreFailure> {
 /// The time of the last commit, which all files get.
 fn commit_time(project: &Project) -> Result<String, ChoreFailure> {
     tools::GIT.require(project)?;
-    let answer = project.log("packages-commit").with_extension("txt");
     let task = ProgramRun::new("git", project.root(), project.log("packages-commit"), DEADLINE);
-    run::run(task.answer(answer.clone()).arguments(["log", "-1", "--format=%ct"]))?;
-    let time = files::read(&answer)?.trim().to_owned();
+    let time = run::run_for_text(task.arguments(["log", "-1", "--format=%ct"]))?.trim().to_owned();
     match time.parse::<u64>() {
         Ok(_) => Ok(time),
         Err(_) => Err(ChoreFailure::new(format!("git gave no time of the last commit, but {time:?}"))),

@@ -6,14 +6,10 @@
 //! - No script of a package runs while it is installed.
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use crate::failure::ChoreFailure;
 use crate::project::Project;
-use crate::run::{self, ProgramRun};
 use crate::tools;
-
-const INSTALL_DEADLINE: Duration = Duration::from_mins(10);
 
 /// Where things were installed.
 #[derive(Debug)]
@@ -37,34 +33,11 @@ pub(crate) fn install(project: &Project) -> Result<Installed, ChoreFailure> {
         tools::install_node_packages(project, &node_locks, &installed.node)
     })?;
     let requirements = project.root().join("real/python/requirements.txt");
-    tools::once(&installed.python, std::slice::from_ref(&requirements), || {
-        installed.install_python(project, &requirements)
-    })?;
+    tools::python_environment(project, &installed.python, &requirements)?;
     Ok(installed)
 }
 
 impl Installed {
-    fn install_python(&self, project: &Project, requirements: &Path) -> Result<(), ChoreFailure> {
-        tools::make_environment(project, &self.python)?;
-        let task = ProgramRun::new(
-            self.python("python"),
-            project.root(),
-            project.log("install-python"),
-            INSTALL_DEADLINE,
-        );
-        let flags = [
-            "-m",
-            "pip",
-            "install",
-            "--no-deps",
-            "--disable-pip-version-check",
-            "--no-input",
-            "--quiet",
-            "-r",
-        ];
-        run::run(task.arguments(flags).arguments([requirements]))
-    }
-
     /// The folder in which `npx` and `require` find the installed packages.
     pub(crate) fn node_folder(&self) -> &Path {
         &self.node

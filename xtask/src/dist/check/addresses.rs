@@ -6,6 +6,7 @@ use crate::dist::addresses::ArchiveAddresses;
 use crate::dist::release::{Release, SUMS};
 use crate::dist::{archive, files, homebrew, name_of};
 use crate::failure::ChoreFailure;
+use crate::run;
 
 pub(super) fn check(release: &Release) -> Result<(), ChoreFailure> {
     binstall(release)?;
@@ -35,7 +36,7 @@ fn binstall(release: &Release) -> Result<(), ChoreFailure> {
         }
         let task = release.task("archive-list", "tar", release.folder());
         let arguments = ["--list".as_ref(), "--gzip".as_ref(), "--file".as_ref(), archive.as_os_str()];
-        let list = release.answer("archive-list", task.arguments(arguments))?;
+        let list = run::run_for_text(task.arguments(arguments))?;
         let path = addresses.program(release, program);
         if !list.lines().any(|line| line == path) {
             return Err(ChoreFailure::new(format!("{} has no {path}", archive.display())));

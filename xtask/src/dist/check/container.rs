@@ -34,8 +34,7 @@ pub(super) fn check(release: &Release) -> Result<(), ChoreFailure> {
         let task = storage.task(name, &["run", "--isolation", "chroot", CONTAINER, "--"], &stage);
         task.arguments([format!("/{}", container::PROGRAM)])
     };
-    let answer = match release.answer("container-version", run("container-version").arguments(["--version"]))
-    {
+    let answer = match run::run_for_text(run("container-version").arguments(["--version"])) {
         Err(failure) if is_forbidden(&failure) => {
             report::text("the container was built and read, but NOT run: this machine does not permit it\n");
             return storage.remove();
@@ -72,8 +71,7 @@ fn is_forbidden(failure: &ChoreFailure) -> bool {
 fn ask(release: &Release, url: &str, stage: &Path) -> Result<String, ChoreFailure> {
     let task = release.task("container-call", &release.own().path, stage);
     let task = task.variable("UNHANG_HOME", stage.join("home"));
-    let answer =
-        release.answer("container-call", task.arguments(["call", url, "version", "--output", "json"]))?;
+    let answer = run::run_for_text(task.arguments(["call", url, "version", "--output", "json"]))?;
     let (expected, address) = (format!("unhang {}\\n", release.version()), url.trim_start_matches("http://"));
     match answer.contains(&expected) {
         true => Ok(address.trim_end_matches("/mcp").to_owned()),

@@ -64,7 +64,7 @@ fn sums(release: &Release) -> Result<(), ChoreFailure> {
 /// Demands that this program says the version of the release.
 fn says_version(release: &Release, name: &str, program: &Path) -> Result<(), ChoreFailure> {
     let task = release.task(name, program, release.project().root()).arguments(["--version"]);
-    let answer = release.answer(name, task)?;
+    let answer = run::run_for_text(task)?;
     demand_version(release, &answer)
 }
 

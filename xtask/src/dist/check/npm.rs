@@ -108,7 +108,7 @@ fn is_native(path: &Path) -> Result<bool, ChoreFailure> {
 
 fn npx_says_version(release: &Release, name: &str, folder: &Path) -> Result<(), ChoreFailure> {
     let task = release.task(name, "npx", folder).arguments(["--offline", "unhang", "--version"]);
-    demand_version(release, &release.answer(name, task)?)
+    demand_version(release, &run::run_for_text(task)?)
 }
 
 /// Wrong usage is code 2.

@@ -21,10 +21,8 @@ pub(super) fn check(release: &Release) -> Result<(), ChoreFailure> {
     says_version(release, "wheel-version", &program)?;
     let script = "import unhang; print('unhang', unhang.__version__, unhang.binary(), end='')";
     let task = release.task("wheel-import", folder.join("bin/python"), &folder).arguments(["-c", script]);
-    let (answer, expected) = (
-        release.answer("wheel-import", task)?,
-        format!("unhang {} {}", release.version(), program.display()),
-    );
+    let (answer, expected) =
+        (run::run_for_text(task)?, format!("unhang {} {}", release.version(), program.display()));
     if answer != expected {
         return Err(ChoreFailure::new(format!("the Python package says {answer:?} and not {expected:?}")));
     }
@@ -32,7 +30,7 @@ pub(super) fn check(release: &Release) -> Result<(), ChoreFailure> {
     run::run(pip("wheel-uninstall").arguments(["uninstall", "--yes", "unhang"]))?;
     let task = release.task("wheel-gone", folder.join("bin/python"), &folder);
     let find = "import importlib.util; print(importlib.util.find_spec('unhang'), end='')";
-    let left = release.answer("wheel-gone", task.arguments(["-c", find]))?;
+    let left = run::run_for_text(task.arguments(["-c", find]))?;
     if program.exists() || left != "None" {
         return Err(ChoreFailure::new(format!("pip left {} or the package: {left}", program.display())));
     }
