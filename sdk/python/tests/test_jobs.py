@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -187,8 +188,9 @@ def test_a_cancelled_job_can_clean_up(work: ModuleType) -> None:
     job = unhang.submit(work.endless)
     with pytest.raises(TimeoutError):
         job.wait(2)
+    deadline = time.monotonic() + 60
     while "begun" not in job.logs("stderr"):
-        pass
+        assert time.monotonic() < deadline, "the function has not begun"
     status = job.status()
     assert (status["progress"], status["progress_message"]) == (0.25, "a quarter")
     job.cancel()

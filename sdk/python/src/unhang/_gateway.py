@@ -27,6 +27,9 @@ from unhang._version import __version__
 _PROTOCOL = "2025-11-25"
 _START_LIMIT = 30.0
 
+_ANSWER_LIMIT = 120.0
+"""The gateway answers within 30 s: `get_job_status` waits for 25 s at most. A later answer does not come."""
+
 _LOST = (
     "the process `unhang serve` of this server ended before it answered; a job that it was about to start may have started: "
     "list_jobs shows it"
@@ -62,11 +65,20 @@ class Gateway:
             # Another library runs the tasks.
             import anyio.to_thread
 
-            return await anyio.to_thread.run_sync(lambda: self._running().request("tools/call", parameters).result())
+            return await anyio.to_thread.run_sync(
+                lambda: self._running().request("tools/call", parameters).result(_ANSWER_LIMIT)
+            )
         # A child takes a moment to start, and nothing may wait for that here.
         child = self._child if self._is_ready() else await loop.run_in_executor(None, self._running)
         assert child is not None
-        return await asyncio.wrap_future(child.request("tools/call", parameters), loop=loop)
+        answer = asyncio.wrap_future(child.request("tools/call", parameters), loop=loop)
+        try:
+            return await asyncio.wait_for(answer, _ANSWER_LIMIT)
+        except asyncio.TimeoutError as error:
+            raise GatewayError(
+                f"`unhang serve` of this server did not answer `{name}` within {_ANSWER_LIMIT:g} s; list_jobs of a new "
+                "session shows whether a job has started"
+            ) from error
 
     def _is_ready(self) -> bool:
         return self._child is not None and self._child.is_usable()

@@ -151,10 +151,6 @@ class Jobs:
                 self._framework.add_described(tool["name"], tool["description"], tool["inputSchema"], handler)
 
     async def _call(self, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
-        plain = {key: _plain(value, key) for key, value in arguments.items()}
+        # The framework has made objects of some arguments.
+        plain = {key: to_json(value, f"the argument `{key}`") for key, value in arguments.items()}
         return await self._gateway.call(name, plain)
-
-
-def _plain(value: Any, name: str) -> Any:
-    """Returns an argument as JSON has it. The framework has made objects of some."""
-    return to_json(value, f"the argument `{name}`")
