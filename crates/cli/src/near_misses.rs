@@ -4,12 +4,25 @@ use std::ffi::OsString;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
+use unhang::settings::without_secrets;
+use unhang_terminal::text::escaped;
+
 use crate::server_name::is_launcher;
+
+/// The hint for a command in the place of a URL.
+pub(crate) const URL_HINT: &str =
+    "a URL begins with http:// or https://; `unhang wrap -- CMD` guards a command";
 
 /// Returns whether somebody has typed the URL of a server.
 pub(crate) fn is_url(word: &str) -> bool {
     let word = word.to_ascii_lowercase();
     word.starts_with("http://") || word.starts_with("https://")
+}
+
+/// Returns the URL in the place of a command, as a person may see it: the parts behind its path may be secret. Returns `None` for a command.
+pub(crate) fn url_of_command(words: &[OsString]) -> Option<String> {
+    let url = words.first()?.to_str().filter(|word| is_url(word))?;
+    Some(escaped(&without_secrets(url.split(['?', '#']).next().unwrap_or_default())))
 }
 
 /// Tells the right command for a command or a URL in a place where unhang takes none. Returns `None` for any other error.
@@ -38,7 +51,7 @@ pub(crate) fn near_miss(error: &clap::Error, command: &str, words: &[OsString]) 
         ("unhang bridge", ErrorKind::UnknownArgument)
             if !words.iter().filter_map(|word| word.to_str()).any(is_url) =>
         {
-            Some("a URL begins with http:// or https://; `unhang wrap -- CMD` guards a command")
+            Some(URL_HINT)
         }
         _ => None,
     }

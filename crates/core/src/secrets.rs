@@ -114,8 +114,9 @@ fn header_value(text: &str, name: usize, end_of_name: usize) -> Option<Range<usi
     };
     let length = value.find(ends).unwrap_or(value.len());
     let start = text.len() - value.len();
-    let is_placeholder =
-        value.strip_prefix(PLACEHOLDER).is_some_and(|rest| !rest.starts_with(char::is_alphanumeric));
+    let ends_here =
+        |rest: &str| rest.is_empty() || rest.starts_with(|letter| is_quote(letter) || letter == '`');
+    let is_placeholder = value.strip_prefix(PLACEHOLDER).is_some_and(ends_here);
     (length > 0 && !is_placeholder).then_some(start..start + length)
 }
 
@@ -167,7 +168,10 @@ mod tests {
         for (text, expect) in [
             ("sent Bearer eyJhbGciOi.J9, got 401", "sent Bearer [redacted], got 401"),
             ("--header 'Authorization: Bearer TOKEN'", "--header 'Authorization: Bearer TOKEN'"),
+            ("send `Authorization: Bearer TOKEN` with", "send `Authorization: Bearer TOKEN` with"),
             ("--header 'Authorization: Bearer TOKEN2'", "--header 'Authorization: [redacted]"),
+            ("Authorization: Bearer TOKEN-abcdefgh", "Authorization: [redacted]"),
+            ("Authorization: Bearer TOKEN abcdefgh", "Authorization: [redacted]"),
             ("BEARER  eyJhbGciOi", "BEARER  [redacted]"),
             ("Authorization: Basic dXNlcjpwYXNz\nnext", "Authorization: [redacted]\nnext"),
             (r#"{"authorization":"Bearer eyJhbGciOi","a":1}"#, r#"{"authorization":"[redacted]","a":1}"#),

@@ -13,9 +13,8 @@ use unhang::{
         file_limit, give_back_code, pipe::take_standard_streams, server::ServerSpec, spawn::Environment,
     },
     promoted::EngineService,
-    settings::without_secrets,
 };
-use unhang_terminal::{output, text::escaped};
+use unhang_terminal::output;
 
 use self::instances::SharedServer;
 use crate::{
@@ -24,7 +23,7 @@ use crate::{
     data_folder,
     diagnostics::{Diagnostics, KeptLog, LOG_HINT},
     job_environment::inherited,
-    near_misses::is_url,
+    near_misses::url_of_command,
     own_program::{adopt_orphans_of_container, call_holder_command, lifeline_command},
     server_name::server_name,
     signals::signals,
@@ -32,10 +31,8 @@ use crate::{
 
 /// Guards the server until the client or a signal ends it.
 pub(crate) fn run(wrap: &WrapArguments, verbose: bool) -> ExitCode {
-    if let Some(url) = wrap.command[0].to_str().filter(|word| is_url(word)) {
-        // The rest of the URL may be secret.
-        let shown = without_secrets(url.split(['?', '#']).next().unwrap_or_default());
-        let message = format!("`{}` is a URL, and `unhang wrap` guards a command", escaped(&shown));
+    if let Some(url) = url_of_command(&wrap.command) {
+        let message = format!("`{url}` is a URL, and `unhang wrap` guards a command");
         let hint = "`unhang bridge URL` offers it to the client as a stdio server; `unhang tools URL` lists its \
             tools from here";
         output::error(&message, Some(hint));

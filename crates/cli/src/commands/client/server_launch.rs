@@ -16,7 +16,7 @@ use unhang_terminal::{failure::CommandFailure, text::escaped};
 
 use crate::{
     arguments::client::AdHoc, commands::login::authorization, data_folder::UNSAFE,
-    job_environment::inherited, own_program::lifeline_command,
+    job_environment::inherited, near_misses::URL_HINT, own_program::lifeline_command,
 };
 
 /// Makes the specification of a server with this command. The server gets this process's environment and folder, apart from those that were
@@ -106,9 +106,7 @@ fn checked(url: &str, headers: &[(String, String)]) -> Result<Address, CommandFa
     if !["http", "https"].iter().any(|known| scheme.eq_ignore_ascii_case(known)) {
         let (sign, hint) = match url.contains("://") {
             true => ("://", None),
-            false => {
-                ("", Some("a URL begins with http:// or https://; `unhang wrap -- CMD` guards a command"))
-            }
+            false => ("", Some(URL_HINT)),
         };
         let message = format!("`{}{sign}` is not http:// or https://", escaped(scheme));
         return Err(CommandFailure::usage(message, hint));

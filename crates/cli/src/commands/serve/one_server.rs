@@ -10,7 +10,7 @@ use unhang::{
 };
 use unhang_terminal::text::escaped;
 
-use crate::{near_misses::is_url, server_name::server_name};
+use crate::{near_misses::url_of_command, server_name::server_name};
 
 /// Makes the settings of a server with this URL. Its name is the URL as people see it, so that `unhang login` takes the name.
 pub(super) fn by_url(url: &str, headers: &[(String, String)]) -> ServerSettings {
@@ -28,13 +28,10 @@ pub(super) fn by_url(url: &str, headers: &[(String, String)]) -> ServerSettings 
 /// # Errors
 /// Fails if the command is a URL, if a word is not UTF-8, or if this process has no folder.
 pub(super) fn by_command(words: &[OsString]) -> Result<ServerSettings, String> {
-    if let Some(url) = words.first().and_then(|word| word.to_str()).filter(|word| is_url(word)) {
-        // The rest of the URL may be secret.
-        let shown = without_secrets(url.split(['?', '#']).next().unwrap_or_default());
+    if let Some(url) = url_of_command(words) {
         return Err(format!(
-            "`{}` is a URL and no command; write it under [servers.NAME] of a file, and start `unhang serve --http ADDRESS \
-             --config FILE`",
-            escaped(&shown)
+            "`{url}` is a URL and no command; write it under [servers.NAME] of a file, and start `unhang serve --http ADDRESS \
+             --config FILE`"
         ));
     }
     let name = server_name(words);
