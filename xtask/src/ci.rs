@@ -132,8 +132,8 @@ const STEPS: &[CiStep] = &[
     },
     CiStep {
         name: "sdk",
-        about: "the Python package has its types, and its jobs run with both frameworks and the official client",
-        work: StepWork::Own(sdk::python),
+        about: "the packages for Python and TypeScript have their types, and their jobs run with all frameworks and clients",
+        work: StepWork::Own(sdk::every),
     },
     CiStep {
         name: "units",

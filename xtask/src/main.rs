@@ -13,6 +13,7 @@ mod custody;
 mod debian_tool;
 mod dist;
 mod failure;
+mod files;
 mod fuzz;
 mod gateway_address;
 mod leftovers;

@@ -3,9 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use crate::failure::ChoreFailure;
+use crate::files;
 use crate::{run, tools};
 
-use super::files;
 use super::release::{BuiltProgram, Release};
 
 /// What every package says of the project.

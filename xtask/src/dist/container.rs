@@ -9,11 +9,11 @@ use std::path::{Path, PathBuf};
 
 use crate::debian_tool;
 use crate::failure::ChoreFailure;
+use crate::files;
 use crate::run::{self, ProgramRun};
 use crate::tools;
 
 use super::archive::PAPERS;
-use super::files;
 use super::release::Release;
 
 /// Where the program is in the image.

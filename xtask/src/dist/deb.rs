@@ -7,11 +7,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::failure::ChoreFailure;
+use crate::files;
 use crate::{run, tools};
 
 use super::archive::{write_completions, write_manual};
+use super::glibc;
 use super::release::{BuiltProgram, Release};
-use super::{files, glibc};
 
 /// Where the program lies, once it is installed.
 pub(super) const PROGRAM: &str = "usr/bin/unhang";

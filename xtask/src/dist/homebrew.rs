@@ -4,10 +4,11 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use crate::failure::ChoreFailure;
+use crate::files;
 
 use super::addresses::ArchiveAddresses;
+use super::archive;
 use super::release::{BuiltProgram, Release};
-use super::{archive, files};
 
 const TEMPLATE: &str = "packaging/homebrew/unhang.rb";
 

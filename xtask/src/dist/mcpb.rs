@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 use serde_json::json;
 
 use crate::failure::ChoreFailure;
+use crate::files;
 use crate::run::ProgramRun;
 use crate::{run, tools};
 
 use super::archive::PAPERS;
-use super::files;
 use super::release::{BuiltProgram, Release};
 
 pub(super) const MANIFEST: &str = "packaging/mcpb/manifest.json";

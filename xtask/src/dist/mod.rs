@@ -16,7 +16,6 @@ mod archive;
 mod check;
 mod container;
 mod deb;
-mod files;
 mod glibc;
 mod homebrew;
 mod mcpb;
@@ -33,7 +32,7 @@ use std::time::Duration;
 use crate::failure::ChoreFailure;
 use crate::options::Options;
 use crate::project::Project;
-use crate::{report, run};
+use crate::{files, report, run};
 
 pub(crate) use glibc::oldest_target;
 

@@ -1,4 +1,5 @@
-//! The packages for npm: `unhang`, and one for each system with the program for it, as optional dependencies of the first.
+//! The packages for npm: `unhang`, one for each system with the program for it, as optional dependencies of the first, and `@unhang/jobs`
+//! for servers in TypeScript.
 //!
 //! npm installs the one that fits the machine. The `postinstall` of `unhang` then puts the program in the place of the script
 //! `bin/unhang`. Where scripts of packages do not run, that script starts the program.
@@ -8,14 +9,16 @@ use std::path::{Path, PathBuf};
 use serde_json::{Map, Value, json};
 
 use crate::failure::ChoreFailure;
+use crate::files;
 use crate::run::ProgramRun;
-use crate::{run, tools};
+use crate::{run, sdk, tools};
 
 use super::archive::PAPERS;
-use super::files;
 use super::release::{BuiltProgram, DistTarget, Release};
 
 const SOURCES: &str = "packaging/npm";
+/// The package with the command.
+const MAIN: &str = "unhang";
 const MAIN_FILES: [&str; 2] = ["install.js", "native.js"];
 
 /// The system as npm and Node.js name it. Programs with another C library have no package.
@@ -35,9 +38,15 @@ pub(super) fn platform_path(release: &Release, program: &BuiltProgram) -> Option
     Some(release.folder().join(format!("unhang-{platform}-{}.tgz", release.version())))
 }
 
+/// Where the package for servers in TypeScript lies.
+pub(super) fn jobs_path(release: &Release) -> PathBuf {
+    release.folder().join(format!("unhang-jobs-{}.tgz", release.version()))
+}
+
 pub(super) fn pack(release: &Release) -> Result<(), ChoreFailure> {
     tools::NPM.require(release.project())?;
     let stage = release.stage("npm")?;
+    pack_jobs(release, &stage.join("jobs"))?;
     let mut dependencies = Map::new();
     for program in release.programs() {
         if let Some(platform) = platform(program.target) {
@@ -45,7 +54,7 @@ pub(super) fn pack(release: &Release) -> Result<(), ChoreFailure> {
             dependencies.insert(format!("@unhang/{platform}"), json!(release.version()));
         }
     }
-    let (sources, folder) = (release.source(SOURCES).join("unhang"), stage.join("unhang"));
+    let (sources, folder) = (release.source(SOURCES).join(MAIN), stage.join(MAIN));
     let mut manifest = manifest(release, &sources)?;
     manifest["optionalDependencies"] = Value::Object(dependencies);
     files::copy_program(&sources.join("bin/unhang"), &folder.join("bin/unhang"))?;
@@ -56,6 +65,25 @@ pub(super) fn pack(release: &Release) -> Result<(), ChoreFailure> {
         files::copy(&release.source(paper), &folder.join(paper))?;
     }
     finish(release, &manifest, &folder)
+}
+
+fn pack_jobs(release: &Release, folder: &Path) -> Result<(), ChoreFailure> {
+    let built = sdk::build_typescript(release.project())?;
+    let mut manifest = manifest(release, &built)?;
+    manifest["dependencies"][MAIN] = json!(release.version());
+    for file in files::list(&built.join("dist"))? {
+        files::copy(&file, &folder.join("dist").join(file.file_name().unwrap_or_default()))?;
+    }
+    files::copy(&built.join("README.md"), &folder.join("README.md"))?;
+    copy_licences(release, folder)?;
+    finish(release, &manifest, folder)
+}
+
+fn copy_licences(release: &Release, folder: &Path) -> Result<(), ChoreFailure> {
+    for paper in PAPERS.into_iter().filter(|paper| paper.starts_with("LICENSE")) {
+        files::copy(&release.source(paper), &folder.join(paper))?;
+    }
+    Ok(())
 }
 
 fn pack_platform(
@@ -75,9 +103,7 @@ fn pack_platform(
     }
     files::copy_program(&program.path, &folder.join("bin/unhang"))?;
     files::copy(&sources.join("README.md"), &folder.join("README.md"))?;
-    for paper in PAPERS.into_iter().filter(|paper| paper.starts_with("LICENSE")) {
-        files::copy(&release.source(paper), &folder.join(paper))?;
-    }
+    copy_licences(release, folder)?;
     finish(release, &manifest, folder)
 }
 

@@ -5,11 +5,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::failure::ChoreFailure;
+use crate::files;
 use crate::project::Project;
 use crate::run::{self, ProgramRun};
 use crate::tools;
-
-use super::files;
 
 /// Something that is done with a release, and the package that it concerns.
 pub(super) type PackageWork = (&'static str, fn(&Release) -> Result<(), ChoreFailure>);

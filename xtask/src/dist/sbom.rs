@@ -5,9 +5,9 @@
 use std::path::PathBuf;
 
 use crate::failure::ChoreFailure;
+use crate::files;
 use crate::{run, tools};
 
-use super::files;
 use super::release::{BuiltProgram, Release};
 
 /// The version of CycloneDX, the newest that the tool writes.

@@ -6,11 +6,12 @@
 use std::path::PathBuf;
 
 use crate::failure::ChoreFailure;
+use crate::files;
 use crate::{run, tools};
 
 use super::archive::PAPERS;
+use super::glibc;
 use super::release::{BuiltProgram, Release};
-use super::{files, glibc};
 
 /// The sources of the Python package.
 const PYTHON: &str = "sdk/python/src/unhang";

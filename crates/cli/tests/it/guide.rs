@@ -59,6 +59,7 @@ pages! {
     login: "docs/guide/login.md",
     packages: "docs/guide/packages.md",
     python: "docs/guide/python.md",
+    typescript: "docs/guide/typescript.md",
     remote_servers: "docs/guide/remote-servers.md",
     wrap: "docs/guide/wrap.md",
     performance: "docs/performance.md",

@@ -40,11 +40,11 @@ def run(
     except subprocess.TimeoutExpired as error:
         raise UnhangError(f"`unhang {' '.join(words[:2])}` did not end within {limit:g} s") from error
     if told.returncode not in allowed:
-        raise UnhangError(_sentence(told.stderr) or f"`unhang {' '.join(words[:2])}` ended with exit code {told.returncode}")
+        raise UnhangError(sentence(told.stderr) or f"`unhang {' '.join(words[:2])}` ended with exit code {told.returncode}")
     return CommandOutput(told.returncode, told.stdout)
 
 
-def _sentence(stderr: str) -> str:
+def sentence(stderr: str) -> str:
     """Returns the message of an error, which is JSON with `--output json`."""
     lines = [line for line in stderr.splitlines() if line.strip()]
     try:

@@ -13,6 +13,7 @@ import asyncio
 import itertools
 import json
 import os
+import re
 import subprocess
 import tempfile
 import threading
@@ -21,6 +22,7 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import IO, Any
 
 from unhang._binary import binary
+from unhang._command import sentence
 from unhang._errors import UnhangError
 from unhang._version import __version__
 
@@ -100,18 +102,16 @@ class _Child:
         self._lock = threading.Lock()
         self._waiting: dict[int, Future[dict[str, Any]]] = {}
         self._has_ended = False
-        with tempfile.TemporaryFile() as file:
-            file.write(configuration.encode())
-            file.flush()
+        with _file_of(configuration) as file:
             self._process = subprocess.Popen(
-                [binary(), "serve", "--own", "--config", f"/dev/fd/{file.fileno()}"],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                pass_fds=[file.fileno()],
+                _command(file), stdin=subprocess.PIPE, stdout=subprocess.PIPE, pass_fds=[file.fileno()]
             )
             threading.Thread(target=self._read, name="unhang-gateway", daemon=True).start()
             try:
                 self._greet()
+            except GatewayError as error:
+                self._process.kill()
+                raise GatewayError(_why_not_started(configuration) or str(error)) from error
             except BaseException:
                 self._process.kill()
                 raise
@@ -186,6 +186,32 @@ class _Child:
             future.set_result(message.get("result") or {})
         else:
             future.set_exception(GatewayError(str(error.get("message", error))))
+
+
+def _file_of(configuration: str) -> IO[bytes]:
+    file = tempfile.TemporaryFile()
+    file.write(configuration.encode())
+    file.flush()
+    return file
+
+
+def _command(file: IO[bytes]) -> list[str]:
+    return [binary(), "serve", "--own", "--config", f"/dev/fd/{file.fileno()}"]
+
+
+def _why_not_started(configuration: str) -> str:
+    """Starts the gateway once more without a client, for the sentence with which it refuses a configuration."""
+    with _file_of(configuration) as file:
+        told = subprocess.run(
+            _command(file),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            pass_fds=[file.fileno()],
+            timeout=_START_LIMIT,
+        )
+    # The place in a file that nobody has written tells nothing.
+    return "" if told.returncode == 0 else re.sub(r"^/dev/fd/\d+:\d+:\d+: ", "", sentence(told.stderr))
 
 
 def _answer_of_client(method: str) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import os
+import re
 import weakref
 from collections.abc import Callable
 from importlib import resources
@@ -16,12 +17,16 @@ from unhang._errors import UnhangError
 from unhang._frameworks import Framework, of_server
 from unhang._gateway import Gateway
 from unhang._handle import command
-from unhang._json import to_json
+from unhang._json import NotJsonError, to_json
 from unhang._names import RESULTS
 from unhang._schema import describe
 from unhang._target import name_of
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+
+_TOOL_NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")
+_STATE_FIELD = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
+_TIMEOUT = re.compile(r"\s*(?:\d+(?:\.\d+)?\s*(?:ms|s|m|h|d|w)\s*)+", re.ASCII)
 
 _known: weakref.WeakKeyDictionary[Any, Jobs] = weakref.WeakKeyDictionary()
 
@@ -121,8 +126,7 @@ class Jobs:
         self, name: str, target: str, timeout: str | None, state: str | None, schema: dict[str, Any]
     ) -> str:
         """Returns the table of the tool in the gateway's configuration."""
-        if name in self._names:
-            raise UnhangError(f"this server has a job tool `{name}` already; give one of the two another `name`")
+        self._check(name, timeout, state)
         self._names.add(name)
         if state is not None and not self._has_state:
             self._has_state = True
@@ -142,15 +146,39 @@ class Jobs:
             },
         )
 
+    def _check(self, name: str, timeout: str | None, state: str | None) -> None:
+        """Raises `UnhangError` where a mistake was made, and not at the first call."""
+        if not _TOOL_NAME.fullmatch(name):
+            raise UnhangError(f"{name!r} is not a name for a tool: use letters, digits, _, - and ., at most 128")
+        if name in {tool["name"] for tool in _job_tools()}:
+            raise UnhangError(f"`{name}` is the name of a tool that unhang itself offers; give your tool another `name`")
+        if name in self._names:
+            raise UnhangError(f"this server has a job tool `{name}` already; give one of the two another `name`")
+        if timeout is not None and not _TIMEOUT.fullmatch(timeout):
+            raise UnhangError(f'the timeout of `{name}` is {timeout!r}; write a number with a unit, such as "90s" or "30m"')
+        if state is not None and not _STATE_FIELD.fullmatch(state):
+            raise UnhangError(
+                f"{state!r} is not a name of a state field: write a letter or _, then letters, digits, _, - and ., at most 64"
+            )
+
     def _add_tools(self, *, state: bool) -> None:
         """Adds the tools about jobs, or those about the state."""
-        text = resources.files("unhang").joinpath("job_tools.json").read_text(encoding="utf-8")
-        for tool in json.loads(text):
+        for tool in _job_tools():
             if tool["name"].endswith("_state") == state:
                 handler = functools.partial(self._call, tool["name"])
                 self._framework.add_described(tool["name"], tool["description"], tool["inputSchema"], handler)
 
     async def _call(self, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
-        # The framework has made objects of some arguments.
-        plain = {key: to_json(value, f"the argument `{key}`") for key, value in arguments.items()}
-        return await self._gateway.call(name, plain)
+        try:
+            # The framework has made objects of some arguments.
+            plain = {key: to_json(value, f"the argument `{key}`") for key, value in arguments.items()}
+            return await self._gateway.call(name, plain)
+        except (UnhangError, NotJsonError) as error:
+            # A framework hides the text of an exception from the client.
+            return {"content": [{"type": "text", "text": str(error)}], "isError": True}
+
+
+@functools.lru_cache(maxsize=None)
+def _job_tools() -> list[dict[str, Any]]:
+    text = resources.files("unhang").joinpath("job_tools.json").read_text(encoding="utf-8")
+    return list(json.loads(text))

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 _DEEPEST = 200
+_LONGEST_PLACE = 100
 
 
 class NotJsonError(TypeError):
@@ -26,7 +27,7 @@ def to_json(value: Any, place: str = "the result", depth: int = 0) -> Any:
     decimals and enums.
     """
     if depth > _DEEPEST:
-        raise NotJsonError(f"{place} is nested more than {_DEEPEST} times, or contains itself")
+        raise NotJsonError(f"more than {_DEEPEST} levels are nested, or a part contains itself, at {place[:_LONGEST_PLACE]}…")
     if value is None or isinstance(value, (bool, str)):
         return value
     if isinstance(value, enum.Enum):

@@ -4,8 +4,9 @@ use std::path::Path;
 
 use crate::dist::addresses::ArchiveAddresses;
 use crate::dist::release::{Release, SUMS};
-use crate::dist::{archive, files, homebrew, name_of};
+use crate::dist::{archive, homebrew, name_of};
 use crate::failure::ChoreFailure;
+use crate::files;
 use crate::run;
 
 pub(super) fn check(release: &Release) -> Result<(), ChoreFailure> {

@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use crate::clock;
 use crate::dist::container::{self, ImageStorage};
-use crate::dist::files;
 use crate::dist::release::Release;
 use crate::failure::ChoreFailure;
+use crate::files;
 use crate::gateway_address;
 use crate::{report, run};
 

@@ -4,9 +4,10 @@
 use std::fs;
 use std::path::Path;
 
+use crate::dist::deb;
 use crate::dist::release::Release;
-use crate::dist::{deb, files};
 use crate::failure::ChoreFailure;
+use crate::files;
 use crate::{run, tools};
 
 use super::{has, says_version};

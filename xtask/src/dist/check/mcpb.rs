@@ -4,10 +4,10 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use crate::dist::files;
 use crate::dist::mcpb::{self, mcpb};
 use crate::dist::release::Release;
 use crate::failure::ChoreFailure;
+use crate::files;
 use crate::run;
 
 const CONFIGURATION: &str = "[tools.greet]\ncommand = [\"echo\", \"hello\"]\n";

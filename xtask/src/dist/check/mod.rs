@@ -12,10 +12,11 @@ mod wheel;
 use std::path::Path;
 
 use crate::failure::ChoreFailure;
+use crate::files;
 use crate::{report, run};
 
+use super::name_of;
 use super::release::{PackageWork, Release, SUMS};
-use super::{files, name_of};
 
 /// The checks, each with the name of the package.
 const CHECKS: &[PackageWork] = &[

@@ -3,16 +3,17 @@
 
 use std::fs::File;
 use std::io::Read;
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::dist::files;
 use crate::dist::npm::{self, npm};
 use crate::dist::release::Release;
 use crate::failure::ChoreFailure;
+use crate::files;
 use crate::leftovers::Marker;
 use crate::run::ProgramRun;
-use crate::{clock, run, tools};
+use crate::{clock, run, sdk, tools};
 
 use super::demand_version;
 
@@ -30,6 +31,7 @@ const SERVER: [&str; 2] = ["sleep", "86399"];
 pub(super) fn check(release: &Release) -> Result<(), ChoreFailure> {
     tools::NODE.require(release.project())?;
     with_scripts(release)?;
+    for_servers(release)?;
     without_scripts(release)?;
     without_program(release)
 }
@@ -45,6 +47,29 @@ fn with_scripts(release: &Release) -> Result<(), ChoreFailure> {
     }
     npx_says_version(release, "npx-version", &folder)?;
     run::run(release.task("npx-demo", "npx", &folder).arguments(["--offline", "unhang", "demo"]))
+}
+
+/// The package for servers finds the program beside it, without the script. The schemas come from zod, which npm brings with an SDK.
+fn for_servers(release: &Release) -> Result<(), ChoreFailure> {
+    let folder = release.stage("npm-for-servers")?;
+    let platform = npm::platform_path(release, release.own())
+        .ok_or_else(|| ChoreFailure::new("there is no package for this system"))?;
+    let packages = [npm::main_path(release), platform, npm::jobs_path(release)];
+    install_packages(release, &folder, &packages, &["--legacy-peer-deps"])?;
+    let zod = sdk::build_typescript(release.project())?.with_file_name("node_modules").join("zod");
+    let link = folder.join("node_modules/zod");
+    symlink(zod, &link).map_err(|error| ChoreFailure::io(link.display(), &error))?;
+    let script =
+        "import { binary, version } from '@unhang/jobs'; process.stdout.write(`${version} ${binary()}`)";
+    let task = release.task("npm-jobs", "node", &folder).arguments(["--input-type=module", "-e", script]);
+    let answer = run::run_for_text(task)?;
+    let beginning = format!("{} {}", release.version(), folder.join("node_modules/@unhang").display());
+    if answer.starts_with(&beginning) && answer.ends_with("/bin/unhang") {
+        return Ok(());
+    }
+    Err(ChoreFailure::new(format!(
+        "the package @unhang/jobs says {answer:?}, which does not begin with {beginning:?}"
+    )))
 }
 
 fn without_scripts(release: &Release) -> Result<(), ChoreFailure> {

@@ -3,8 +3,9 @@
 use serde_json::Value;
 
 use crate::dist::release::{BuiltProgram, Release};
-use crate::dist::{files, sbom};
+use crate::dist::sbom;
 use crate::failure::ChoreFailure;
+use crate::files;
 
 /// Crates that every program has in it: one of the workspace, one with code in C, and one of Rust alone.
 const SOME: [&str; 3] = ["unhang-proc", "libsqlite3-sys", "tokio"];

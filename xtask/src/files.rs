@@ -1,4 +1,4 @@
-//! Files and folders of packages: their modes do not depend on the umask, and a failure names the path.
+//! Files and folders that are written for packages: their modes do not depend on the umask, and a failure names the path.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -16,23 +16,23 @@ const READ: u32 = 0o644;
 const RUN: u32 = 0o755;
 
 /// Makes a folder that has nothing in it.
-pub(super) fn empty(folder: &Path) -> Result<(), ChoreFailure> {
+pub(crate) fn empty(folder: &Path) -> Result<(), ChoreFailure> {
     let remove = || if folder.exists() { fs::remove_dir_all(folder) } else { Ok(()) };
     remove()
         .and_then(|()| fs::create_dir_all(folder))
         .map_err(|error| ChoreFailure::io(format!("cannot empty {}", folder.display()), &error))
 }
 
-pub(super) fn write(path: &Path, text: &str) -> Result<(), ChoreFailure> {
+pub(crate) fn write(path: &Path, text: &str) -> Result<(), ChoreFailure> {
     put(path, READ, |path| fs::write(path, text))
 }
 
-pub(super) fn copy(from: &Path, to: &Path) -> Result<(), ChoreFailure> {
+pub(crate) fn copy(from: &Path, to: &Path) -> Result<(), ChoreFailure> {
     put(to, READ, |to| fs::copy(from, to).map(drop)).map_err(|failure| copying(from, &failure))
 }
 
 /// Copies a program or a script that is started by its name.
-pub(super) fn copy_program(from: &Path, to: &Path) -> Result<(), ChoreFailure> {
+pub(crate) fn copy_program(from: &Path, to: &Path) -> Result<(), ChoreFailure> {
     put(to, RUN, |to| fs::copy(from, to).map(drop)).map_err(|failure| copying(from, &failure))
 }
 
@@ -47,17 +47,17 @@ fn put(path: &Path, mode: u32, work: impl FnOnce(&Path) -> std::io::Result<()>) 
         .map_err(|error| ChoreFailure::io(path.display(), &error))
 }
 
-pub(super) fn read(path: &Path) -> Result<String, ChoreFailure> {
+pub(crate) fn read(path: &Path) -> Result<String, ChoreFailure> {
     fs::read_to_string(path).map_err(|error| ChoreFailure::io(path.display(), &error))
 }
 
-pub(super) fn read_json(path: &Path) -> Result<Value, ChoreFailure> {
+pub(crate) fn read_json(path: &Path) -> Result<Value, ChoreFailure> {
     serde_json::from_str(&read(path)?)
         .map_err(|error| ChoreFailure::new(format!("{} is not JSON: {error}", path.display())))
 }
 
 /// The paths in a folder, sorted.
-pub(super) fn list(folder: &Path) -> Result<Vec<PathBuf>, ChoreFailure> {
+pub(crate) fn list(folder: &Path) -> Result<Vec<PathBuf>, ChoreFailure> {
     let entries = fs::read_dir(folder).map_err(|error| ChoreFailure::io(folder.display(), &error))?;
     let mut paths = entries
         .map(|entry| entry.map(|entry| entry.path()))
@@ -68,7 +68,7 @@ pub(super) fn list(folder: &Path) -> Result<Vec<PathBuf>, ChoreFailure> {
 }
 
 /// All files below a folder, sorted. Folders get the mode that they have in packages.
-pub(super) fn below(folder: &Path) -> Result<Vec<PathBuf>, ChoreFailure> {
+pub(crate) fn below(folder: &Path) -> Result<Vec<PathBuf>, ChoreFailure> {
     fs::set_permissions(folder, Permissions::from_mode(RUN))
         .map_err(|error| ChoreFailure::io(folder.display(), &error))?;
     let mut files = Vec::new();
@@ -83,7 +83,7 @@ pub(super) fn below(folder: &Path) -> Result<Vec<PathBuf>, ChoreFailure> {
 }
 
 /// The SHA-256 of a file, in hexadecimal digits.
-pub(super) fn sha256(path: &Path) -> Result<String, ChoreFailure> {
+pub(crate) fn sha256(path: &Path) -> Result<String, ChoreFailure> {
     let bytes = fs::read(path).map_err(|error| ChoreFailure::io(path.display(), &error))?;
     Ok(HEXLOWER.encode(digest::digest(&digest::SHA256, &bytes).as_ref()))
 }

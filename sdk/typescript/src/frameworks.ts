@@ -1,0 +1,125 @@
+/** The two frameworks, behind one interface: `McpServer` of `@modelcontextprotocol/sdk`, and of `@modelcontextprotocol/server`. */
+
+import * as zod from "zod/v4";
+
+import type { InputSchema, ToolHandler } from "./types.js";
+
+/** A server of one of the frameworks, as far as this package needs it. */
+export interface ToolServer {
+  // biome-ignore lint: the two frameworks agree on no narrower type.
+  registerTool(name: string, config: any, callback: any): unknown;
+}
+
+/** What a client is told of a tool. */
+export interface ToolDescription {
+  readonly description?: string;
+  readonly title?: string;
+  readonly annotations?: Readonly<Record<string, unknown>>;
+}
+
+/** Registers tools. */
+export interface Framework {
+  /** Registers a tool whose arguments the framework checks. */
+  addTyped(name: string, description: ToolDescription, schema: InputSchema | undefined, handler: ToolHandler): void;
+  /** Registers a tool with this JSON schema. unhang checks the arguments. */
+  addDescribed(name: string, description: ToolDescription, schema: ObjectSchema, handler: ToolHandler): void;
+}
+
+/** The JSON schema of a tool about jobs. */
+export interface ObjectSchema {
+  readonly type: "object";
+  readonly properties: Readonly<Record<string, MemberSchema>>;
+  readonly required?: readonly string[];
+}
+
+/** The parts of JSON schema that these tools use. */
+export interface MemberSchema {
+  readonly type?: string;
+  readonly description?: string;
+  readonly default?: unknown;
+  readonly enum?: readonly string[];
+  readonly minimum?: number;
+  readonly maximum?: number;
+  readonly pattern?: string;
+}
+
+/** Returns the framework of a server, or throws `TypeError`. */
+export function frameworkOf(server: ToolServer): Framework {
+  if (typeof server?.registerTool !== "function") {
+    throw new TypeError("jobs takes an McpServer of @modelcontextprotocol/sdk or @modelcontextprotocol/server");
+  }
+  // `tool` is the older form of `registerTool`, which the second SDK does not have.
+  return "tool" in server ? new FirstSdk(server) : new SecondSdk(server);
+}
+
+/** `@modelcontextprotocol/sdk`: schemas are those of zod. */
+class FirstSdk implements Framework {
+  readonly #server: ToolServer;
+
+  constructor(server: ToolServer) {
+    this.#server = server;
+  }
+
+  addTyped(name: string, description: ToolDescription, schema: InputSchema | undefined, handler: ToolHandler): void {
+    const config = { ...description, inputSchema: schema ?? {} };
+    this.#server.registerTool(name, config, (input: Record<string, unknown> | undefined, extra: { signal?: AbortSignal }) =>
+      handler(input ?? {}, extra?.signal),
+    );
+  }
+
+  addDescribed(name: string, description: ToolDescription, schema: ObjectSchema, handler: ToolHandler): void {
+    const required = new Set(schema.required);
+    const shape = Object.entries(schema.properties).map(([key, member]) => [key, zodOf(member, required.has(key))]);
+    this.addTyped(name, description, Object.fromEntries(shape) as Record<string, zod.ZodType>, handler);
+  }
+}
+
+/** `@modelcontextprotocol/server`: schemas are standard schemas that know their JSON schema. */
+class SecondSdk implements Framework {
+  readonly #server: ToolServer;
+
+  constructor(server: ToolServer) {
+    this.#server = server;
+  }
+
+  addTyped(name: string, description: ToolDescription, schema: InputSchema | undefined, handler: ToolHandler): void {
+    const empty: ObjectSchema = { type: "object", properties: {} };
+    this.#register(name, description, schema ?? standardSchema(empty), handler);
+  }
+
+  addDescribed(name: string, description: ToolDescription, schema: ObjectSchema, handler: ToolHandler): void {
+    this.#register(name, description, standardSchema(schema), handler);
+  }
+
+  #register(name: string, description: ToolDescription, inputSchema: unknown, handler: ToolHandler): void {
+    const callback = (input: Record<string, unknown> | undefined, context: { mcpReq?: { signal?: AbortSignal } }) =>
+      handler(input ?? {}, context?.mcpReq?.signal);
+    this.#server.registerTool(name, { ...description, inputSchema }, callback);
+  }
+}
+
+/** Returns a schema that tells this JSON schema and lets every value through. */
+function standardSchema(schema: ObjectSchema): unknown {
+  const validate = (value: unknown) => ({ value });
+  return { "~standard": { version: 1, vendor: "unhang", validate, jsonSchema: { input: () => schema, output: () => schema } } };
+}
+
+function zodOf(member: MemberSchema, isRequired: boolean): zod.ZodType {
+  const { description, minimum, maximum, pattern } = member;
+  let type: zod.ZodType;
+  if (member.enum !== undefined) {
+    type = zod.enum([...member.enum]);
+  } else if (member.type === "string") {
+    type = pattern === undefined ? zod.string() : zod.string().regex(new RegExp(pattern));
+  } else if (member.type === "number" || member.type === "integer") {
+    let number = member.type === "integer" ? zod.int() : zod.number();
+    number = minimum === undefined ? number : number.min(minimum);
+    type = maximum === undefined ? number : number.max(maximum);
+  } else {
+    type = zod.any();
+  }
+  if (!isRequired) {
+    type = member.default === undefined ? type.optional() : type.default(member.default as never);
+  }
+  return description === undefined ? type : type.describe(description);
+}

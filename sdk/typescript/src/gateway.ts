@@ -1,0 +1,270 @@
+/**
+ * The gateway of a server's jobs: `unhang serve` as a child, with the functions as its tools.
+ *
+ * The configuration is a file without a name, so nothing has to be removed afterwards, however this process ends. The child ends when its
+ * stdin closes, and the jobs do not end with it.
+ *
+ * Invariants: one child for each configuration, started at the first request, since servers over HTTP are made anew for each session. A
+ * request is never sent twice: if the child ends, what became of a submission is unknown, and the error says so. A child keeps this process
+ * alive only while a request waits, and for a moment after the client has closed stdin, so that it ends before this process.
+ */
+
+import { type ChildProcess, spawn, spawnSync } from "node:child_process";
+import { closeSync, openSync, unlinkSync, writeSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { randomUUID } from "node:crypto";
+import type { Readable, Writable } from "node:stream";
+import { StringDecoder } from "node:string_decoder";
+
+import { binary } from "./binary.js";
+import { sentence } from "./command.js";
+import { messageOf, UnhangError } from "./errors.js";
+import type { ToolResult } from "./types.js";
+import { version } from "./version.js";
+
+const PROTOCOL = "2025-11-25";
+const START_LIMIT_MS = 30_000;
+const END_LIMIT_MS = 5_000;
+
+/** The gateway answers within 30 s: `get_job_status` waits for 25 s at most. A later answer does not come. */
+export const ANSWER_LIMIT_MS = 120_000;
+
+const LOST =
+  "the process `unhang serve` of this server ended before it answered; a job that it was about to start may have started: " +
+  "list_jobs shows it";
+
+/** The gateway does not answer, or has refused the request. */
+export class GatewayError extends UnhangError {
+  override name = "GatewayError";
+}
+
+/** The children that run, by their configuration. */
+const children = new Map<string, Child>();
+
+/** Ends the children when the client closes stdin: nobody can read an answer any more. */
+function watchClient(): void {
+  if (process.stdin.listenerCount("end", closeAll) === 0) {
+    process.stdin.once("end", closeAll);
+  }
+}
+
+function closeAll(): void {
+  for (const child of children.values()) {
+    child.close();
+  }
+  children.clear();
+}
+
+/** The tools of one server, and the child that answers them. */
+export class Gateway {
+  readonly #tools: string[] = [];
+
+  /** Adds the table of a tool. */
+  add(tool: string): void {
+    this.#tools.push(tool);
+  }
+
+  /** Calls a tool, and returns the result as MCP has it. */
+  async call(name: string, input: Record<string, unknown>, signal?: AbortSignal, limit = ANSWER_LIMIT_MS): Promise<ToolResult> {
+    const configuration = this.#tools.join("\n");
+    let child = children.get(configuration);
+    if (child === undefined || child.hasEnded) {
+      watchClient();
+      child = new Child(configuration);
+      children.set(configuration, child);
+    }
+    await child.greeted;
+    return (await child.request("tools/call", { name, arguments: input }, limit, signal)) as ToolResult;
+  }
+
+  /** The process id of the child, while there is one. */
+  get pid(): number | undefined {
+    return children.get(this.#tools.join("\n"))?.pid;
+  }
+}
+
+interface Waiting {
+  readonly settle: (outcome: { result: unknown } | { error: Error }) => void;
+}
+
+interface Message {
+  readonly id?: number;
+  readonly method?: string;
+  readonly result?: unknown;
+  readonly error?: { readonly message?: unknown };
+}
+
+/** One process of the gateway. */
+class Child {
+  readonly #configuration: string;
+  readonly #process: ChildProcess;
+  readonly #stdin: Writable;
+  readonly #waiting = new Map<number, Waiting>();
+  #number = 0;
+  #hasEnded = false;
+  #isClosing = false;
+
+  /** Settles when the child has answered `initialize`. */
+  readonly greeted: Promise<void>;
+
+  constructor(configuration: string) {
+    this.#configuration = configuration;
+    const child = withConfiguration(configuration, (file, words) =>
+      spawn(binary(), words, { stdio: ["pipe", "pipe", "inherit", file] }),
+    );
+    this.#process = child;
+    this.#stdin = child.stdin as Writable;
+    child.on("error", () => this.#end());
+    child.on("close", () => this.#end());
+    // The end of the child fails everything that waits.
+    this.#stdin.on("error", () => {});
+    readLines(child.stdout as Readable, (line) => this.#take(line));
+    this.greeted = this.#greet();
+    this.#hold();
+  }
+
+  get hasEnded(): boolean {
+    return this.#hasEnded;
+  }
+
+  get pid(): number | undefined {
+    return this.#process.pid;
+  }
+
+  /** Asks the process to end, and lets this one wait for it. */
+  close(): void {
+    this.#isClosing = true;
+    this.#stdin.end();
+    this.#hold();
+    setTimeout(() => this.#process.unref(), END_LIMIT_MS).unref();
+  }
+
+  request(method: string, parameters: unknown, limit: number, signal?: AbortSignal): Promise<unknown> {
+    return new Promise((resolve, reject) => {
+      if (this.#hasEnded) {
+        reject(new GatewayError(LOST));
+        return;
+      }
+      const id = ++this.#number;
+      const late = `\`unhang serve\` of this server did not answer \`${method}\` within ${limit / 1000} s; \`unhang job list\` shows whether a job has started`;
+      const timer = setTimeout(() => settle({ error: new GatewayError(late) }), limit);
+      timer.unref();
+      const settle: Waiting["settle"] = (outcome) => {
+        clearTimeout(timer);
+        signal?.removeEventListener("abort", abandon);
+        this.#waiting.delete(id);
+        this.#hold();
+        "error" in outcome ? reject(outcome.error) : resolve(outcome.result);
+      };
+      const abandon = () => {
+        this.#send({ method: "notifications/cancelled", params: { requestId: id } });
+        settle({ error: new GatewayError("the call was cancelled") });
+      };
+      this.#waiting.set(id, { settle });
+      this.#hold();
+      this.#send({ id, method, params: parameters });
+      signal?.addEventListener("abort", abandon);
+    });
+  }
+
+  async #greet(): Promise<void> {
+    const about = { name: "unhang-typescript", version };
+    const greeting = { protocolVersion: PROTOCOL, capabilities: {}, clientInfo: about };
+    try {
+      await this.request("initialize", greeting, START_LIMIT_MS);
+    } catch (error) {
+      this.#process.kill("SIGKILL");
+      throw new GatewayError(whyNotStarted(this.#configuration) ?? messageOf(error), { cause: error });
+    }
+    this.#send({ method: "notifications/initialized" });
+  }
+
+  #send(message: object): void {
+    if (this.#stdin.writable) {
+      this.#stdin.write(`${JSON.stringify({ jsonrpc: "2.0", ...message })}\n`);
+    }
+  }
+
+  #take(line: string): void {
+    let message: Message;
+    try {
+      message = JSON.parse(line) as Message;
+    } catch {
+      return;
+    }
+    if (message.method !== undefined) {
+      if (message.id !== undefined) {
+        this.#send({ id: message.id, ...answerOfClient(message.method) });
+      }
+      return;
+    }
+    const { error } = message;
+    const outcome =
+      error === undefined ? { result: message.result } : { error: new GatewayError(String(error.message ?? JSON.stringify(error))) };
+    this.#waiting.get(message.id ?? 0)?.settle(outcome);
+  }
+
+  #end(): void {
+    this.#hasEnded = true;
+    if (children.get(this.#configuration) === this) {
+      children.delete(this.#configuration);
+    }
+    for (const { settle } of [...this.#waiting.values()]) {
+      settle({ error: new GatewayError(LOST) });
+    }
+  }
+
+  #hold(): void {
+    const isWaitedFor = this.#waiting.size > 0 && !this.#isClosing;
+    const pipes = [this.#process.stdin, this.#process.stdout] as unknown as { ref(): void; unref(): void }[];
+    for (const pipe of pipes) {
+      isWaitedFor ? pipe.ref() : pipe.unref();
+    }
+    isWaitedFor || this.#isClosing ? this.#process.ref() : this.#process.unref();
+  }
+}
+
+/** Calls `work` with the descriptor of a file without a name that has the configuration, and the words of the command. */
+function withConfiguration<Result>(configuration: string, work: (file: number, words: string[]) => Result): Result {
+  const path = join(tmpdir(), `unhang-${randomUUID()}`);
+  const file = openSync(path, "wx+", 0o600);
+  try {
+    unlinkSync(path);
+    const bytes = Buffer.from(configuration);
+    for (let at = 0; at < bytes.length; ) {
+      at += writeSync(file, bytes, at, bytes.length - at, at);
+    }
+    return work(file, ["serve", "--own", "--config", "/dev/fd/3"]);
+  } finally {
+    closeSync(file);
+  }
+}
+
+/** Starts the gateway once more without a client, for the sentence with which it refuses a configuration. */
+function whyNotStarted(configuration: string): string | undefined {
+  const told = withConfiguration(configuration, (file, words) =>
+    spawnSync(binary(), words, { stdio: ["ignore", "ignore", "pipe", file], encoding: "utf8", timeout: START_LIMIT_MS }),
+  );
+  // The place in a file that nobody has written tells nothing.
+  const reason = sentence(told.stderr).replace(/^\/dev\/fd\/\d+:\d+:\d+: /, "");
+  return told.status === 0 || reason === "" ? undefined : reason;
+}
+
+function readLines(stream: Readable, take: (line: string) => void): void {
+  const decoder = new StringDecoder("utf8");
+  let parts: string[] = [];
+  stream.on("data", (bytes: Buffer) => {
+    const [first = "", ...lines] = decoder.write(bytes).split("\n");
+    parts.push(first);
+    for (const line of lines) {
+      take(parts.join(""));
+      parts = [line];
+    }
+  });
+}
+
+/** Returns what this client answers to a request of the gateway: it offers nothing, and lives. */
+function answerOfClient(method: string): object {
+  return method === "ping" ? { result: {} } : { error: { code: -32601, message: `this client has no method ${method}` } };
+}

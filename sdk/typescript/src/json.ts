@@ -1,0 +1,81 @@
+/** Turns what a function returns into JSON. What has no JSON form is named by its place. */
+
+export type Json = null | boolean | number | string | Json[] | { [key: string]: Json };
+
+const DEEPEST = 200;
+const LONGEST_PLACE = 100;
+
+/** A part of the value has no JSON form. The message names it. */
+export class NotJsonError extends TypeError {
+  override name = "NotJsonError";
+}
+
+/**
+ * Returns the value as JSON has it. Throws `NotJsonError` if a part has no JSON form.
+ *
+ * Beside JSON's own types it takes objects with `toJSON`, such as dates, and maps with strings as keys, sets and typed arrays. `undefined`
+ * is `null`, and is left out of an object.
+ */
+export function toJson(value: unknown, place = "the result", depth = 0): Json {
+  if (depth > DEEPEST) {
+    throw new NotJsonError(`more than ${DEEPEST} levels are nested, or a part contains itself, at ${place.slice(0, LONGEST_PLACE)}…`);
+  }
+  switch (typeof value) {
+    case "undefined":
+      return null;
+    case "boolean":
+    case "string":
+      return value;
+    case "number":
+      if (!Number.isFinite(value)) {
+        throw new NotJsonError(`${place} is ${value}, which JSON does not have; return null or a string in its place`);
+      }
+      return value;
+    case "object":
+      return value === null ? null : ofObject(value, place, depth);
+    default:
+      throw new NotJsonError(`${place} is a ${typeof value}, which has no JSON form; return numbers, strings, arrays and objects`);
+  }
+}
+
+function ofObject(value: object, place: string, depth: number): Json {
+  if ("toJSON" in value && typeof value.toJSON === "function") {
+    return toJson(value.toJSON(), place, depth + 1);
+  }
+  if (Array.isArray(value)) {
+    return value.map((member, index) => toJson(member, `${place}[${index}]`, depth + 1));
+  }
+  if (ArrayBuffer.isView(value) && !(value instanceof DataView)) {
+    return ofTypedArray(value as unknown as ArrayLike<unknown>, place, depth);
+  }
+  if (value instanceof Set) {
+    return [...value].map((member) => toJson(member, `a member of ${place}`, depth + 1));
+  }
+  if (value instanceof Map) {
+    return ofMembers([...value], place, depth);
+  }
+  if (value instanceof Error || value instanceof Promise || value instanceof ArrayBuffer || value instanceof DataView) {
+    throw new NotJsonError(`${place} is of the class ${value.constructor.name}, which has no JSON form`);
+  }
+  return ofMembers(Object.entries(value), place, depth);
+}
+
+function ofTypedArray(values: ArrayLike<unknown>, place: string, depth: number): Json {
+  // Array.from, since `map` of a typed array returns a typed array.
+  return Array.from(values, (member, index) => toJson(member, `${place}[${index}]`, depth + 1));
+}
+
+function ofMembers(members: [unknown, unknown][], place: string, depth: number): Json {
+  const object: { [key: string]: Json } = {};
+  for (const [key, member] of members) {
+    if (typeof key !== "string") {
+      throw new NotJsonError(`a key of ${place} is a ${typeof key}, and JSON's keys are strings`);
+    }
+    if (member !== undefined) {
+      const converted = toJson(member, /^[A-Za-z_$][\w$]*$/.test(key) ? `${place}.${key}` : `${place}[${JSON.stringify(key)}]`, depth + 1);
+      // A plain assignment of `__proto__` would set the prototype.
+      Object.defineProperty(object, key, { value: converted, enumerable: true, configurable: true, writable: true });
+    }
+  }
+  return object;
+}

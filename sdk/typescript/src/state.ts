@@ -1,0 +1,21 @@
+/**
+ * The named state: JSON documents that jobs, servers and the command line share.
+ *
+ * A field has a name of letters, digits, `_`, `-` and `.`, and any JSON value.
+ */
+
+import { run } from "./command.js";
+import { toJson } from "./json.js";
+
+const NOT_FOUND = 6;
+
+/** Returns the value of a field, or `otherwise` if nobody has set it. */
+export async function get<Value = unknown>(field: string, otherwise?: Value): Promise<Value> {
+  const told = await run(["state", "get", field, "--output", "text"], { allowed: [0, NOT_FOUND] });
+  return told.code === NOT_FOUND ? (otherwise as Value) : (JSON.parse(told.stdout) as Value);
+}
+
+/** Sets a field to a value. The value may be anything that a job may return. */
+export async function set(field: string, value: unknown): Promise<void> {
+  await run(["state", "set", field, "-"], { stdin: JSON.stringify(toJson(value, "the value")) });
+}

@@ -1,0 +1,188 @@
+/** Functions as jobs of scripts: what they return, throw and do to their process. */
+
+import assert from "node:assert/strict";
+import { describe, test } from "node:test";
+import { setTimeout as sleep } from "node:timers/promises";
+
+import { get, type Job, JobFailedError, JobRefusedError, listJobs, state, submit, UnhangError, WaitTimeoutError } from "@unhang/jobs";
+
+import { workplace } from "./support.js";
+
+const LIMIT = 60_000;
+
+const WORK = `
+import cluster from "node:cluster";
+import { spawn } from "node:child_process";
+import { appendFileSync, writeSync } from "node:fs";
+import { setTimeout as wait } from "node:timers/promises";
+import { state } from "@unhang/jobs";
+
+export default () => "the default";
+export const add = ({ a, b = 2 }) => a + b;
+export const later = async ({ number }) => { await wait(1); return number; };
+export const nothing = () => {};
+export const rich = () => ({
+  date: new Date(0), set: new Set([1]), map: new Map([["key", 1]]), floats: new Float64Array([1, 2.5]), left: undefined, list: [undefined],
+});
+export const noisy = (_input, job) => {
+  process.stdout.write("no end of the line");
+  job.progress(0.5, "half");
+  console.log("more");
+  process.chdir("/");
+  writeSync(1, "raw");
+  return job.dir.includes(job.id);
+};
+export const fails = ({ text }) => { throw new TypeError(text + " " + process.env.THE_TOKEN); };
+export const throws = () => { throw "a text"; };
+export const rejects = async () => { void Promise.reject(new Error("nobody waits for it")); await wait(60_000); };
+export const leaves = () => process.exit(0);
+export const unsettled = () => new Promise(() => {});
+export const big = () => ({ a: [1, 10n] });
+export const infinite = () => ({ "the rate": 1 / 0 });
+export const circular = () => { const object = {}; object.self = object; return object; };
+export const forks = async () => {
+  cluster.fork();
+  const [worker] = Object.values(cluster.workers);
+  const code = await new Promise((resolve) => worker.on("exit", resolve));
+  appendFileSync("runs", "x");
+  return code;
+};
+export const timers = () => { setInterval(() => {}, 1000); return "done"; };
+export const processes = () => { spawn("sleep", ["600"], { stdio: "ignore" }); return "done"; };
+export const large = () => "x".repeat(100_000_000);
+export const endless = async (_input, job) => {
+  job.progress(0.25, "a quarter");
+  job.log("begun");
+  try {
+    await wait(600_000, undefined, { signal: job.signal });
+  } catch (error) {
+    job.log("cancelled: " + job.signal.aborted);
+    throw error;
+  }
+};
+export const usesState = async () => {
+  const count = (await state.get("count", 0)) + 1;
+  await state.set("count", count);
+  return count;
+};
+export const number = 3;
+`;
+
+describe("a function as a job", () => {
+  const place = workplace();
+  const start = (name: string, input: object = {}): Promise<Job> => {
+    place().write("work.js", WORK);
+    return submit({ module: `${place().folder}/work.js`, export: name, input });
+  };
+  const result = async (name: string, input: object = {}): Promise<unknown> => (await start(name, input)).wait(LIMIT);
+  const failure = async (job: Job): Promise<JobFailedError> => {
+    const outcome: unknown = await job.wait(LIMIT).catch((error: unknown) => error);
+    assert.ok(outcome instanceof JobFailedError, String(outcome));
+    return outcome;
+  };
+
+  test("it runs with its arguments", async () => {
+    const job = await start("add", { a: 40, b: 2 });
+    assert.equal(await job.wait<number>(LIMIT), 42);
+    assert.equal(await (await get(job.id)).result(), 42);
+    const status = await job.status();
+    assert.deepEqual([status.status, status["name"]], ["completed", "add"]);
+    assert.deepEqual((await listJobs()).map((record) => record.job_id), [job.id]);
+    assert.equal(await result("later", { number: 7 }), 7);
+    assert.equal(await result("nothing"), null);
+    assert.equal(await result("default"), "the default");
+  });
+
+  test("a relative module is relative to the file with the call", async () => {
+    place().write("work.js", WORK);
+    place().write("script.js", 'import { submit } from "@unhang/jobs";\nexport const job = submit({ module: "./work.js", export: "add", input: { a: 1 } });\n');
+    const { job } = (await import(`${place().folder}/script.js`)) as { job: Promise<Job> };
+    assert.equal(await (await job).wait(LIMIT), 3);
+  });
+
+  test("objects of JavaScript are JSON", async () => {
+    const expected = { date: "1970-01-01T00:00:00.000Z", set: [1], map: { key: 1 }, floats: [1, 2.5], list: [null] };
+    assert.deepEqual(await result("rich"), expected);
+  });
+
+  test("what a function prints does not hide its progress", async () => {
+    const job = await start("noisy");
+    assert.equal(await job.wait(LIMIT), true);
+    assert.equal(await job.logs(), 'no end of the line\n{"progress":0.5,"message":"half"}\nmore\nraw');
+  });
+
+  test("an error is told without secrets", async () => {
+    process.env["THE_TOKEN"] = "hunter2-hunter2";
+    const job = await start("fails", { text: "it is negative" });
+    const error = await failure(job);
+    delete process.env["THE_TOKEN"];
+    assert.equal(error.status, "failed");
+    const told = JSON.stringify(error.report) + (await job.logs("stderr"));
+    assert.match(told, /TypeError/);
+    assert.match(told, /it is negative \[THE_TOKEN\]/);
+    assert.match(told, /work\.js/);
+    assert.doesNotMatch(told, /hunter2/);
+  });
+
+  for (const [name, why] of [
+    ["throws", /a text/],
+    ["rejects", /nobody waits for it/],
+    ["leaves", /process\.exit\(0\)/],
+    ["unsettled", /nothing can settle/],
+    ["big", /the result\.a\[1\] is a bigint/],
+    ["infinite", /the result\["the rate"\] is Infinity/],
+    ["circular", /contains itself/],
+    ["number", /exports as something else than a function: number/],
+    ["missing", /does not export: missing/],
+  ] as const) {
+    test(`a job without a result says why: ${name}`, async () => {
+      assert.match((await failure(await start(name))).message, why);
+    });
+  }
+
+  test("a module that fails to import fails the job", async () => {
+    const module = place().write("broken.js", "throw new Error('no licence');");
+    assert.match((await failure(await submit({ module }))).message, /no licence/);
+  });
+
+  test("copies, timers and processes do not keep a job, and it runs once", async () => {
+    assert.equal(await result("forks"), 2);
+    assert.equal(place().read("runs"), "x");
+    assert.equal(await result("timers"), "done");
+    assert.equal(await result("processes"), "done");
+  });
+
+  test("a result of 100 MB comes back", async () => {
+    assert.equal(((await result("large")) as string).length, 100_000_000);
+  });
+
+  test("a cancelled job can clean up", async () => {
+    const job = await start("endless");
+    await assert.rejects(job.wait(1), WaitTimeoutError);
+    const end = Date.now() + LIMIT;
+    while (!(await job.logs("stderr")).includes("begun")) {
+      assert.ok(Date.now() < end, "the function has not begun");
+      await sleep(20);
+    }
+    const status = await job.status();
+    assert.deepEqual([status.progress, status["progress_message"]], [0.25, "a quarter"]);
+    await assert.rejects(job.result(), /has no result yet/);
+    await job.cancel();
+    assert.equal((await failure(job)).status, "cancelled");
+    assert.match(await job.logs("stderr"), /cancelled: true/);
+  });
+
+  test("jobs share the state", async () => {
+    assert.deepEqual([await result("usesState"), await result("usesState")], [1, 2]);
+    assert.equal(await state.get("count"), 2);
+    assert.equal(await state.get("nothing", "none"), "none");
+  });
+
+  test("what cannot start is refused", async () => {
+    const module = place().write("work.js", WORK);
+    await assert.rejects(submit({ module, timeout: "soon" }), JobRefusedError);
+    await assert.rejects(submit({ module, input: { a: 1n } }), /the input\.a is a bigint/);
+    await assert.rejects(get("aaaaaaaaaaaa"), UnhangError);
+    assert.deepEqual(await listJobs(), []);
+  });
+});
