@@ -8,8 +8,10 @@
 use std::{ffi::OsString, io, path::PathBuf};
 
 use unhang_proc::{
+    SUPERVISOR_NAME,
     lookup::this_program,
     spawn::{Environment, Launch, spawn},
+    start_supervisor,
 };
 
 use crate::{
@@ -17,10 +19,10 @@ use crate::{
 };
 
 /// The name of a supervisor in the process list.
-pub const NAME: &str = "mcp-job";
+pub const NAME: &str = SUPERVISOR_NAME;
 
 /// The hidden first argument of unhang's own binary.
-pub const ARGUMENT: &str = "mcp-job";
+pub const ARGUMENT: &str = SUPERVISOR_NAME;
 
 /// The command that runs unhang's own binary as a supervisor: it ends up in [`shim::run`](crate::shim::run).
 #[derive(Clone, Debug)]
@@ -37,13 +39,22 @@ impl ShimCommand {
     pub fn this_program() -> Self {
         Self { program: this_program(), arguments: vec![ARGUMENT.into()] }
     }
+
+    fn is_this_program(&self) -> bool {
+        self.program == this_program() && self.arguments == [ARGUMENT]
+    }
 }
 
 /// Starts a supervisor for the job and returns. The supervisor stands in the job's folder, which tells it everything.
 pub(crate) fn start(command: &ShimCommand, data: &DataFolder, id: JobId) -> io::Result<()> {
+    let folder = data.job(id);
+    // Below a guard, a supervisor of ours would end with the server. If the watcher does not answer in time, two supervisors may come to be,
+    // and the one without the lock ends.
+    if command.is_this_program() && start_supervisor(id.as_str(), folder.path()).is_ok() {
+        return Ok(());
+    }
     let mut arguments = command.arguments.clone();
     arguments.push(id.as_str().into());
-    let folder = data.job(id);
     let process = spawn(Launch {
         name: Some(NAME.as_ref()),
         folder: Some(folder.path()),

@@ -61,5 +61,6 @@ use linux as system;
 use unix as system;
 
 pub use pipe::take_standard_streams;
+pub use rescue::SUPERVISOR_NAME;
 pub use rescue::{adopt_orphans, reap_orphans};
-pub use system::{give_back_code, give_back_large_blocks, make_private_file, punch_hole};
+pub use system::{give_back_code, give_back_large_blocks, make_private_file, punch_hole, start_supervisor};

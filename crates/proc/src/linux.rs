@@ -9,6 +9,7 @@ mod code;
 pub(crate) mod control_group;
 mod file_events;
 mod heap;
+pub(crate) mod outside;
 
 use std::{
     ffi::{CStr, c_int, c_long, c_short},
@@ -43,6 +44,7 @@ pub use code::give_back_code;
 pub(crate) use code::{code_mappings, give_back_mappings};
 pub use file_events::{FileEvents, FileWatch, WakeEvent};
 pub use heap::give_back_large_blocks;
+pub use outside::start_supervisor;
 
 /// A send to a closed socket is an error, not a signal.
 pub(crate) const NO_SIGNAL: SendFlags = SendFlags::NOSIGNAL;
@@ -127,6 +129,11 @@ fn parse_stat(line: &[u8]) -> Option<ProcessEntry> {
         reaped_ticks,
         start: number(19)?,
     })
+}
+
+/// Returns a descriptor that can be read when the process has ended. It is our child, so the number is its own.
+pub(crate) fn process_handle(process: Pid) -> io::Result<OwnedFd> {
+    Ok(pidfd_open(process, PidfdFlags::empty())?)
 }
 
 /// Sends a signal to the process of the entry, and never to another one that has its number by now. Returns `false` if it has gone.

@@ -141,8 +141,11 @@ pub(crate) fn of_jobs(table: &[ProcessEntry], among: &[ProcessEntry]) -> Vec<Pid
     held.chain(holders.iter().copied()).collect()
 }
 
+/// The name of a job's supervisor in the process list, and the hidden first argument of our own binary that makes one.
+pub const SUPERVISOR_NAME: &str = "mcp-job";
+
 /// The names of a job's supervisor, of its watcher and of a [holder](crate::server::HOLDER_NAME), as the system shows them.
-const SHIM_NAMES: [&str; 3] = ["mcp-job", "mcp-job-watch", "mcp-call-holder"];
+const SHIM_NAMES: [&str; 3] = [SUPERVISOR_NAME, "mcp-job-watch", "mcp-call-holder"];
 
 /// The names of a lifeline and of its watcher. Each ends by itself after its owner.
 const LIFELINES: [&str; 2] = [LIFELINE_NAME, WATCHER_NAME];

@@ -53,7 +53,10 @@ impl fmt::Display for SharedFate {
 /// Lists the things that this process will end with, the surest first.
 #[must_use]
 pub fn ties() -> Vec<SharedFate> {
-    let mut ties = holder(&ancestors()).into_iter().collect::<Vec<_>>();
+    // Supervisors of jobs start beside a watcher, if one answers.
+    let beginning = system::outside::starter().and_then(|watcher| Pid::from_raw(watcher.pid.cast_signed()));
+    let names: Vec<String> = above(beginning.unwrap_or_else(getpid)).map(|(_, name)| name).collect();
+    let mut ties = holder(&names).into_iter().collect::<Vec<_>>();
     if is_container() {
         ties.push(SharedFate::Container(name_of(1).unwrap_or_else(|| "1".to_owned())));
     }
@@ -64,34 +67,27 @@ pub fn ties() -> Vec<SharedFate> {
 /// Finds the nearest lifeline above us: when it ends, everything below it has been ended. Returns `None` if there is none.
 #[must_use]
 pub fn lifeline_above() -> Option<Identity> {
-    let mut child = system::look(getpid())?;
-    // The chain has an end, unless numbers are given out anew during the walk.
-    for _ in 0..MOST_ABOVE {
-        let parent = system::look(Pid::from_raw(child.parent)?)?;
-        if name_of(child.parent).is_some_and(|name| name.starts_with(LIFELINE_NAME)) {
-            return Some(parent.into());
-        }
-        child = parent;
-    }
-    None
+    above(getpid()).find(|(_, name)| name.starts_with(LIFELINE_NAME)).map(|(process, _)| process)
+}
+
+/// Finds the watcher of the outermost lifeline above us. Returns `None` if there is none.
+pub(crate) fn watcher_above() -> Option<Identity> {
+    above(getpid()).filter(|(_, name)| name == WATCHER_NAME).last().map(|(process, _)| process)
 }
 
 /// The most processes above each other that are looked at.
 const MOST_ABOVE: usize = 100;
 
-/// Lists the names of the processes above us, the nearest first.
-fn ancestors() -> Vec<String> {
-    let table = system::table();
-    let mut names = Vec::new();
-    let mut child = getpid();
-    while let Some(entry) = table.iter().find(|entry| entry.pid == child)
-        && let Some(parent) = Pid::from_raw(entry.parent)
-        && names.len() < table.len()
-    {
-        names.extend(name_of(entry.parent));
-        child = parent;
-    }
-    names
+/// Lists the processes above one, the nearest first, with their names.
+fn above(process: Pid) -> impl Iterator<Item = (Identity, String)> {
+    let mut child = system::look(process);
+    let walk = std::iter::from_fn(move || {
+        let number = child?.parent;
+        child = Some(system::look(Pid::from_raw(number)?)?);
+        Some((child?.into(), name_of(number).unwrap_or_default()))
+    });
+    // The chain has an end, unless numbers are given out anew during the walk.
+    walk.take(MOST_ABOVE)
 }
 
 pub(crate) fn name_of(pid: i32) -> Option<String> {
@@ -161,6 +157,6 @@ mod tests {
 
     #[test]
     fn those_above_us_are_found_up_to_the_first() {
-        assert!(!ancestors().is_empty());
+        assert!(above(getpid()).count() > 0);
     }
 }

@@ -7,6 +7,7 @@
 
 pub(crate) mod control_group;
 mod file_events;
+pub(crate) mod outside;
 
 use std::{
     ffi::{CStr, c_int},
@@ -33,6 +34,7 @@ use rustix::{
 use crate::table::ProcessEntry;
 
 pub use file_events::{FileEvents, FileWatch, WakeEvent};
+pub use outside::start_supervisor;
 
 /// A send to a closed socket is an error because Rust programs ignore SIGPIPE.
 pub(crate) const NO_SIGNAL: SendFlags = SendFlags::empty();
@@ -56,6 +58,11 @@ pub(crate) fn code_mappings() -> Vec<Range<usize>> {
 
 /// Does nothing. See [`give_back_code`].
 pub(crate) fn give_back_mappings(_: &[Range<usize>]) {}
+
+/// Fails: there are no handles of processes.
+pub(crate) fn process_handle(_process: Pid) -> io::Result<OwnedFd> {
+    Err(io::ErrorKind::Unsupported.into())
+}
 
 /// Lists all processes that the system shows us.
 #[expect(unsafe_code, reason = "the list of processes has no safe interface")]

@@ -9,7 +9,7 @@
 //! - A stop signal ends no watcher: it is meant for the copy, which knows what is to be done.
 //! - Without a subreaper nothing is divided, because the original would inherit nothing (Linux only).
 
-use std::{ffi::CStr, io};
+use std::{ffi::CStr, io, os::fd::OwnedFd};
 
 use rustix::{
     io::Errno,
@@ -60,6 +60,11 @@ pub fn divide(name: &CStr) -> io::Result<ForkSide> {
 }
 
 impl WatchedCopy {
+    /// Returns a descriptor that can be read when the copy has ended.
+    pub(crate) fn end(&self) -> io::Result<OwnedFd> {
+        system::process_handle(self.0.id())
+    }
+
     /// Waits until the copy has ended, however long that takes. Processes that it had below it are orphans of ours from then on.
     #[must_use]
     pub fn wait(mut self) -> Exit {

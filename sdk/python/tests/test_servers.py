@@ -148,6 +148,17 @@ def test_a_job_outlives_the_server_that_started_it(write: Write, framework: str,
     assert (tmp_path / "started").read_text() == "x"
 
 
+def test_a_job_outlives_the_guard_of_its_server(write: Write, framework: str, tmp_path: Path) -> None:
+    script = serve(write, framework)
+
+    async def main() -> str:
+        async with connected(unhang.binary(), "wrap", "--", *python(script)) as session:
+            return str((await session.call("sleep", seconds=3))["job_id"])
+
+    assert unhang.get(asyncio.run(main())).wait(60) == "slept"
+    assert (tmp_path / "started").read_text() == "x"
+
+
 def test_a_call_waits_for_no_other(write: Write, framework: str) -> None:
     async def main() -> None:
         async with connected(*python(serve(write, framework))) as session:

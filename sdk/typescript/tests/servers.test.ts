@@ -128,6 +128,16 @@ for (const sdk of SDKS) {
       assert.equal(place().read("started"), "x");
     });
 
+    test("a job outlives the guard of its server", async () => {
+      const [program = "", ...words] = serve();
+      const guarded = guard(program, words);
+      const id = await connected([guarded.command, ...guarded.args], async (session) => {
+        return (await session.call("nap", { seconds: 3 }))["job_id"] as string;
+      });
+      assert.equal(await (await get(id)).wait(60_000), "slept");
+      assert.equal(place().read("started"), "x");
+    });
+
     test("a call waits for no other", () =>
       connected(serve(), async (session) => {
         const { job_id } = await session.call("nap", { seconds: 600 });

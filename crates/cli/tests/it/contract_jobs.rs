@@ -280,9 +280,8 @@ fn f_05_what_a_server_was_told_holds_for_all_while_it_has_the_folder_open() {
     jobs.demand(0, &words);
 }
 
-/// The finding: it said that a supervisor was killed, and the reader looked for whoever had done that.
 #[test]
-fn a_job_that_ends_with_the_command_that_started_its_server_says_so() {
+fn a_job_outlives_the_command_that_started_its_server() {
     let jobs = Jobs::new();
     let file = "[tools.long]\ncommand = [\"sleep\", \"600\"]\nmode = \"job\"\n";
     fs::write(jobs.sandbox.path().join("unhang.toml"), file).expect("the sandbox can be written");
@@ -290,8 +289,7 @@ fn a_job_that_ends_with_the_command_that_started_its_server_says_so() {
     jobs.demand(4, &["call", "long", "--call-timeout", "3s", "--", program, "serve"]);
     let listed = jobs.json(&["job", "list"]);
     let job = &listed[0];
-    assert_eq!((&job["status"], &job["reason"]), (&json!("lost"), &json!("shim_killed")), "{listed}");
-    let detail = job["detail"].as_str().expect("text");
-    assert!(detail.contains("the command that had started its server ended everything"), "{detail}");
+    assert_eq!(job["status"], "running", "{listed}");
+    jobs.demand(0, &["job", "cancel", job["job_id"].as_str().expect("an id")]);
     jobs.sandbox.assert_nothing_left_within(PATIENCE);
 }

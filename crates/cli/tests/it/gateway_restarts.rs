@@ -188,10 +188,7 @@ fn f_80_what_jobs_end_with_is_said_once_and_not_before_there_is_one() {
         "[tools.greet]\ndescription = \"Greets\"\ncommand = [\"echo\", \"hello\"]\nmode = \"job\"\n",
     )
     .expect("a file");
-    // Under a guard everything ends with that, wherever this test runs.
-    let mut command = sandbox.unhang();
-    command.args(["wrap", "--"]).arg(env!("CARGO_BIN_EXE_unhang")).arg("serve");
-    let mut client = Client::start(command);
+    let mut client = Client::start(sandbox.below_a_job("unhang serve"));
     client.initialize();
     let said = "jobs here do not survive everything";
     let id = client.request("tools/list", json!({}));
@@ -201,11 +198,15 @@ fn f_80_what_jobs_end_with_is_said_once_and_not_before_there_is_one() {
         client.tool_text("greet", json!({}));
     }
     wait_until("it is said", PATIENCE, || client.stderr().contains(said));
+    assert!(
+        client.stderr().contains("every process below `mcp-job-of-test` ends with it"),
+        "{}",
+        client.stderr()
+    );
     assert_eq!(client.stderr().matches(said).count(), 1, "{}", client.stderr());
     client.close_stdin();
     client.exit_code();
     sandbox.assert_nothing_left_within(PATIENCE);
-    // The jobs ended with the guard, maybe while their supervisors wrote.
     sandbox.settle_jobs();
 }
 

@@ -153,6 +153,11 @@ impl Sandbox {
         command
     }
 
+    /// A line for a shell that is taken for the supervisor of a job, which ends everything below it: unhang knows it by its name.
+    pub(crate) fn below_a_job(&self, line: &str) -> Command {
+        self.shell(&format!("cp /bin/sh mcp-job-of-test && ./mcp-job-of-test -c '{line}; exit $?'"))
+    }
+
     /// A line for a shell that finds the binary under test, in the same environment.
     pub(crate) fn shell(&self, line: &str) -> Command {
         let binaries = Path::new(env!("CARGO_BIN_EXE_unhang")).parent().expect("a folder");

@@ -75,6 +75,7 @@ mod hostile_projects;
 mod inputs_and_outputs;
 mod job_commands;
 mod jobs;
+mod jobs_below_a_guard;
 mod json_errors;
 mod login;
 mod manual;

@@ -208,11 +208,9 @@ fn a_limit_of_the_environment_goes_before_the_file() {
 fn f_80_what_jobs_would_end_with_is_told_with_the_first_job_and_in_the_status_of_the_system() {
     let sandbox = Sandbox::with_jobs();
     fs::write(sandbox.path().join("unhang.toml"), FILE).expect("the sandbox can be written");
-    let mut command = sandbox.unhang();
-    command.args(["wrap", "--", env!("CARGO_BIN_EXE_unhang"), "serve"]);
-    let mut client = Client::start(command);
+    let mut client = Client::start(sandbox.below_a_job("unhang serve"));
     client.initialize();
-    let told = "every process below `mcp-lifeline` ends with it";
+    let told = "every process below `mcp-job-of-test` ends with it";
     let system = called(&mut client, "get_system_status", json!({}));
     let (fields, text) = (&system["structuredContent"], &system["content"][0]["text"]);
     assert_eq!(fields["outlives"], false, "{fields}");

@@ -2,7 +2,8 @@
 //!
 //! Theory of operation: the owner's child forks and exits at once, so its copy comes to the nearest subreaper above the owner, which is the
 //! first process at the latest. The copy divides itself ([`divide`]): one half is the lifeline, and the other one is its watcher. If the
-//! lifeline is killed, everything that it held comes to the watcher, which ends it. Without a watcher it would come to a stranger.
+//! lifeline is killed, everything that it held comes to the watcher, which ends it. Without a watcher it would come to a stranger. The
+//! watcher also starts the supervisors of jobs that programs below the lifeline submit ([`StartRequests`]).
 //!
 //! Invariants
 //! - After [`Commons::wait`], the other two processes have closed everything that the three had in common.
@@ -13,7 +14,7 @@ use std::{
     ffi::CString,
     io::{self, Read},
     ops::Range,
-    os::unix::net::UnixStream,
+    os::{fd::AsFd, unix::net::UnixStream},
 };
 
 use rustix::process::{getppid, setsid};
@@ -25,7 +26,7 @@ use crate::{
     spawn::Exit,
     surroundings::WATCHER_NAME,
     survivors::end_orphans,
-    system,
+    system::{self, outside::StartRequests},
     watch::{ForkSide, WatchedCopy, divide},
 };
 
@@ -88,8 +89,14 @@ impl Watcher {
     pub(super) fn watch(self, code: &[Range<usize>]) -> io::Result<()> {
         leave_streams()?;
         leave_folder();
+        // The server runs when nothing is in common any more, and whatever it runs can ask from then on.
+        let requests = StartRequests::listen();
         drop(self.in_common);
         system::give_back_mappings(code);
+        // Without a socket or a handle, supervisors of jobs below the lifeline start there, and end with it.
+        if let (Ok(requests), Ok(end)) = (requests, self.copy.end()) {
+            requests.answer_until(end.as_fd());
+        }
         // A lifeline that ends by itself has swept, or has said what it could not end.
         if matches!(self.copy.wait(), Exit::Signal(_) | Exit::Unknown) {
             let _told_by_the_owner = end_orphans();

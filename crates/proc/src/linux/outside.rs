@@ -1,0 +1,287 @@
+//! Starts the supervisors of jobs outside of the trees of lifelines, so that a job outlives the guard of the server that has submitted it.
+//!
+//! Theory of operation. A supervisor that a program below a lifeline starts is a descendant of the lifeline, and ends with the server. So the
+//! program asks the watcher of the outermost lifeline above it. The watcher starts the supervisor as its own sibling: a child of whoever is
+//! above the guard. The socket has a name in the abstract namespace, which ends with the watcher. The name is made of the watcher's
+//! [`Identity`], so nobody has to be told of it.
+//!
+//! Invariants
+//! - A watcher starts its own program as the supervisor of a job, and nothing else. Every other word is refused.
+//! - Both sides ask the kernel who the other one is: the same user, and on the other end the process whose name the socket has.
+//! - A watcher waits for nobody: a client that connects and says nothing keeps neither other clients nor the watcher's own work.
+//! - A client waits for [`ANSWER_LIMIT`] at most. It may then start the supervisor itself: only one supervisor gets a job's lock.
+
+use std::{
+    collections::VecDeque,
+    ffi::{OsStr, OsString},
+    io,
+    os::{
+        fd::{AsFd, BorrowedFd, OwnedFd},
+        unix::ffi::OsStrExt,
+    },
+    path::Path,
+    sync::OnceLock,
+    time::Duration,
+};
+
+use rustix::{
+    event::{PollFd, PollFlags, poll},
+    io::Errno,
+    net::{
+        AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind,
+        connect, listen, recv, send, socket_with,
+        sockopt::{self, Timeout},
+    },
+    process::geteuid,
+};
+
+use crate::{
+    identity::Identity,
+    lookup::this_program,
+    rescue::SUPERVISOR_NAME,
+    spawn::{Environment, Launch, spawn},
+    surroundings::{WATCHER_NAME, watcher_above},
+};
+
+/// The time after which a watcher that does not answer counts as one that is not there.
+const ANSWER_LIMIT: Duration = Duration::from_secs(2);
+
+/// The most clients that are connected at the same time. The oldest one gives way to another.
+const MOST_CLIENTS: usize = 16;
+
+/// The most bytes of a request: a path has 4096 at most.
+const LONGEST_REQUEST: usize = 8192;
+
+/// The most characters of a job's id.
+const LONGEST_ID: usize = 64;
+
+/// Watcher and client are of one version, because a supervisor reads what the client has written.
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// The requests that come to a watcher.
+pub(crate) struct StartRequests {
+    listener: OwnedFd,
+    clients: VecDeque<OwnedFd>,
+}
+
+impl StartRequests {
+    /// Makes the socket of this process, which is a watcher.
+    pub(crate) fn listen() -> io::Result<Self> {
+        let own = Identity::own().ok_or(io::ErrorKind::Unsupported)?;
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let listener = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
+        bind(&listener, &address(own)?)?;
+        listen(&listener, MOST_CLIENTS.try_into().unwrap_or(1))?;
+        Ok(Self { listener, clients: VecDeque::new() })
+    }
+
+    /// Answers requests until `end` can be read.
+    pub(crate) fn answer_until(mut self, end: BorrowedFd<'_>) {
+        loop {
+            let others = std::iter::once(&self.listener).chain(&self.clients).map(AsFd::as_fd);
+            let mut polled: Vec<PollFd<'_>> = std::iter::once(end)
+                .chain(others)
+                .map(|descriptor| PollFd::from_borrowed_fd(descriptor, PollFlags::IN))
+                .collect();
+            match poll(&mut polled, None) {
+                Ok(_) => {}
+                Err(Errno::INTR) => continue,
+                Err(_) => return,
+            }
+            let mut ready = polled.iter().map(|descriptor| !descriptor.revents().is_empty());
+            if ready.next() == Some(true) {
+                return;
+            }
+            let is_asked = ready.next() == Some(true);
+            let ready: Vec<bool> = ready.collect();
+            self.answer(&ready);
+            if is_asked {
+                self.admit();
+            }
+        }
+    }
+
+    fn answer(&mut self, ready: &[bool]) {
+        let mut ready = ready.iter();
+        self.clients.retain(|client| {
+            let is_ready = ready.next() == Some(&true);
+            if is_ready {
+                answer(client);
+            }
+            !is_ready
+        });
+    }
+
+    fn admit(&mut self) {
+        if let Ok(client) = accept_with(&self.listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
+            self.clients.push_back(client);
+            if self.clients.len() > MOST_CLIENTS {
+                self.clients.pop_front();
+            }
+        }
+    }
+}
+
+/// Does what a client asks for, and says how it went: an error number, or zero.
+fn answer(client: &OwnedFd) {
+    let mut request = [0; LONGEST_REQUEST];
+    let outcome = match recv(client, &mut request, RecvFlags::TRUNC) {
+        // The client has gone.
+        Ok((_, 0)) | Err(_) => return,
+        Ok((_, length)) => {
+            request.get(..length).ok_or(Errno::MSGSIZE.into()).and_then(|request| obey(client, request))
+        }
+    };
+    let number = outcome.err().map_or(0, |error| error.raw_os_error().unwrap_or(Errno::IO.raw_os_error()));
+    // A client that does not listen starts the supervisor itself.
+    let _ = send(client, &number.to_ne_bytes(), SendFlags::NOSIGNAL);
+}
+
+fn obey(client: &OwnedFd, request: &[u8]) -> io::Result<()> {
+    if sockopt::socket_peercred(client)?.uid != geteuid() {
+        return Err(Errno::PERM.into());
+    }
+    let mut words = request.splitn(3, |&byte| byte == 0);
+    let (version, id, folder) = (words.next(), words.next(), words.next());
+    if version != Some(VERSION.as_bytes()) {
+        return Err(Errno::PROTO.into());
+    }
+    let id = id.filter(|id| id.len() <= LONGEST_ID && id.iter().all(u8::is_ascii_alphanumeric));
+    let (Some(id), Some(folder)) = (id, folder) else { return Err(Errno::INVAL.into()) };
+    if id.is_empty() {
+        // The client wants to know whether it would be answered.
+        return Ok(());
+    }
+    let folder = Path::new(OsStr::from_bytes(folder));
+    if !folder.is_absolute() || !folder.ends_with(OsStr::from_bytes(id)) {
+        return Err(Errno::INVAL.into());
+    }
+    let arguments: [OsString; 2] = [SUPERVISOR_NAME.into(), OsStr::from_bytes(id).into()];
+    spawn(Launch {
+        name: Some(SUPERVISOR_NAME.as_ref()),
+        folder: Some(folder),
+        environment: &Environment::Exactly(Vec::new()),
+        is_sibling: true,
+        ..Launch::new(&this_program(), &arguments)
+    })?;
+    Ok(())
+}
+
+/// Starts the supervisor of a job outside of every lifeline above this process. It stands in the job's folder, as usual.
+///
+/// # Errors
+/// Fails with `NotFound` if there is no lifeline above this process. Fails if the watcher of the outermost one does not answer, is of
+/// another version, or cannot start a process.
+pub fn start_supervisor(id: &str, folder: &Path) -> io::Result<()> {
+    let watcher = known_watcher().ok_or(io::ErrorKind::NotFound)?;
+    ask(watcher, id, folder.as_os_str())
+}
+
+/// Returns the watcher that starts supervisors for this process: its place in the tree of processes is theirs.
+pub(crate) fn starter() -> Option<Identity> {
+    let watcher = known_watcher()?;
+    ask(watcher, "", OsStr::new("")).is_ok().then_some(watcher)
+}
+
+/// Nobody gets below a lifeline, or away from it, while it runs.
+fn known_watcher() -> Option<Identity> {
+    static WATCHER: OnceLock<Option<Identity>> = OnceLock::new();
+    *WATCHER.get_or_init(watcher_above)
+}
+
+/// Sends a request to a watcher, and waits for the answer.
+fn ask(watcher: Identity, id: &str, folder: &OsStr) -> io::Result<()> {
+    let socket = connected(watcher)?;
+    let request = [VERSION.as_bytes(), id.as_bytes(), folder.as_bytes()].join(&0);
+    exchange(&socket, &request)
+}
+
+/// Connects to the socket of this watcher, and of no other process.
+fn connected(watcher: Identity) -> io::Result<OwnedFd> {
+    let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+    for direction in [Timeout::Send, Timeout::Recv] {
+        sockopt::set_socket_timeout(&socket, direction, Some(ANSWER_LIMIT))?;
+    }
+    connect(&socket, &address(watcher)?)?;
+    let peer = sockopt::socket_peercred(&socket)?;
+    if peer.pid.as_raw_nonzero().get().cast_unsigned() != watcher.pid {
+        return Err(Errno::PERM.into());
+    }
+    Ok(socket)
+}
+
+fn exchange(socket: &OwnedFd, request: &[u8]) -> io::Result<()> {
+    send(socket, request, SendFlags::NOSIGNAL)?;
+    let mut answer = [0; 4];
+    let (_, length) = recv(socket, &mut answer, RecvFlags::empty())?;
+    match i32::from_ne_bytes(answer) {
+        // The watcher has ended before it answered.
+        _ if length != answer.len() => Err(Errno::PIPE.into()),
+        0 => Ok(()),
+        number => Err(io::Error::from_raw_os_error(number)),
+    }
+}
+
+/// Returns the name of a watcher's socket.
+fn address(watcher: Identity) -> io::Result<SocketAddrUnix> {
+    let name = format!("{WATCHER_NAME}-{}-{}", watcher.pid, watcher.start);
+    Ok(SocketAddrUnix::new_abstract_name(name.as_bytes())?)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{io::ErrorKind, os::unix::net::UnixStream, thread::JoinHandle};
+
+    use super::*;
+
+    /// A watcher on a thread, which ends when the other end of this pair is dropped.
+    fn watcher() -> (Identity, UnixStream, JoinHandle<()>) {
+        let requests = StartRequests::listen().unwrap();
+        let (near, far) = UnixStream::pair().unwrap();
+        let answering = std::thread::spawn(move || requests.answer_until(far.as_fd()));
+        (Identity::own().unwrap(), near, answering)
+    }
+
+    /// All in one test: the name of the socket is that of the process.
+    #[test]
+    fn a_watcher_refuses_what_is_no_job_and_waits_for_nobody() {
+        let (own, end, answering) = watcher();
+        // More clients that say nothing than are kept, and one that says less than nothing.
+        let silent: Vec<_> = (0..2 * MOST_CLIENTS).map(|_| connected(own).unwrap()).collect();
+        drop(connected(own).unwrap());
+        ask(own, "", OsStr::new("")).unwrap();
+        let folder = OsStr::new("/jobs/abc");
+        for (id, folder) in [
+            ("abc", OsStr::new("jobs/abc")),
+            ("abc", OsStr::new("/jobs/other")),
+            ("abc", OsStr::new("")),
+            ("../abc", OsStr::new("/jobs/../abc")),
+            ("a b", OsStr::new("/jobs/a b")),
+            (&"a".repeat(LONGEST_ID + 1), folder),
+        ] {
+            let refused = ask(own, id, folder).unwrap_err();
+            assert_eq!(refused.raw_os_error(), Some(Errno::INVAL.raw_os_error()), "{id} {folder:?}");
+        }
+        for (request, errno) in [
+            (b"0.0.0\0abc\0/jobs/abc".to_vec(), Errno::PROTO),
+            (b"abc".to_vec(), Errno::PROTO),
+            (VERSION.as_bytes().to_vec(), Errno::INVAL),
+            ([VERSION.as_bytes(), b"\0abc"].concat(), Errno::INVAL),
+            (vec![b'a'; LONGEST_REQUEST + 1], Errno::MSGSIZE),
+        ] {
+            let refused = exchange(&connected(own).unwrap(), &request).unwrap_err();
+            assert_eq!(refused.raw_os_error(), Some(errno.raw_os_error()), "{request:?}");
+        }
+        drop(silent);
+        drop(end);
+        answering.join().unwrap();
+        // Its name has ended with it, and another process with this name is not it.
+        assert_eq!(ask(own, "", OsStr::new("")).unwrap_err().kind(), ErrorKind::ConnectionRefused);
+        let impostor =
+            socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
+        let stranger = Identity { pid: own.pid + 1, start: own.start };
+        bind(&impostor, &address(stranger).unwrap()).unwrap();
+        listen(&impostor, 1).unwrap();
+        assert_eq!(connected(stranger).unwrap_err().raw_os_error(), Some(Errno::PERM.raw_os_error()));
+    }
+}
