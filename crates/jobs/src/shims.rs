@@ -10,8 +10,8 @@ use std::{ffi::OsString, io, path::PathBuf};
 use unhang_proc::{
     SUPERVISOR_NAME,
     lookup::this_program,
+    outside::start_supervisor,
     spawn::{Environment, Launch, spawn},
-    start_supervisor,
 };
 
 use crate::{

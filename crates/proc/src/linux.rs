@@ -9,7 +9,7 @@ mod code;
 pub(crate) mod control_group;
 mod file_events;
 mod heap;
-pub(crate) mod outside;
+pub(crate) mod named_socket;
 
 use std::{
     ffi::{CStr, c_int, c_long, c_short},
@@ -44,7 +44,6 @@ pub use code::give_back_code;
 pub(crate) use code::{code_mappings, give_back_mappings};
 pub use file_events::{FileEvents, FileWatch, WakeEvent};
 pub use heap::give_back_large_blocks;
-pub use outside::start_supervisor;
 
 /// A send to a closed socket is an error, not a signal.
 pub(crate) const NO_SIGNAL: SendFlags = SendFlags::NOSIGNAL;

@@ -7,7 +7,7 @@
 
 pub(crate) mod control_group;
 mod file_events;
-pub(crate) mod outside;
+pub(crate) mod named_socket;
 
 use std::{
     ffi::{CStr, c_int},
@@ -34,7 +34,6 @@ use rustix::{
 use crate::table::ProcessEntry;
 
 pub use file_events::{FileEvents, FileWatch, WakeEvent};
-pub use outside::start_supervisor;
 
 /// A send to a closed socket is an error because Rust programs ignore SIGPIPE.
 pub(crate) const NO_SIGNAL: SendFlags = SendFlags::empty();

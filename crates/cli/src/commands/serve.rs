@@ -32,7 +32,7 @@ use unhang::{
     limits::Limits,
     process::{
         descriptors, file_limit, identity::ask_for_short_turns, pipe::take_standard_streams, reap_orphans,
-        surroundings::ties,
+        shared_fate::ties,
     },
     promoted::{CallsEnd, EngineService},
     settings::file_schema,

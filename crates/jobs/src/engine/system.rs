@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::Serialize;
 use unhang_proc::{
     pressure::{self, CpuTimes, MemoryUse},
-    surroundings::ties,
+    shared_fate::ties,
 };
 
 use super::{EngineState, memory::JobStatus};

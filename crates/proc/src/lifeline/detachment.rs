@@ -23,10 +23,11 @@ use crate::{
     identity::Identity,
     inherited::{leave_folder, leave_streams},
     lifeline_process::DetachedLifeline,
+    outside::StartRequests,
     spawn::Exit,
     surroundings::WATCHER_NAME,
     survivors::end_orphans,
-    system::{self, outside::StartRequests},
+    system,
     watch::{ForkSide, WatchedCopy, divide},
 };
 

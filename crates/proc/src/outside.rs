@@ -9,6 +9,7 @@
 //! - A watcher starts its own program as the supervisor of a job, and nothing else. Every other word is refused.
 //! - Both sides ask the kernel who the other one is: the same user, and on the other end the process whose name the socket has.
 //! - A watcher waits for nobody: a client that connects and says nothing keeps neither other clients nor the watcher's own work.
+//! - Only Linux has such sockets. Elsewhere nobody listens, and a supervisor starts where the engine is.
 //! - A client waits for [`ANSWER_LIMIT`] at most. It may then start the supervisor itself: only one supervisor gets a job's lock.
 
 use std::{
@@ -27,11 +28,7 @@ use std::{
 use rustix::{
     event::{PollFd, PollFlags, poll},
     io::Errno,
-    net::{
-        AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind,
-        connect, listen, recv, send, socket_with,
-        sockopt::{self, Timeout},
-    },
+    net::{RecvFlags, recv, send},
     process::geteuid,
 };
 
@@ -41,6 +38,7 @@ use crate::{
     rescue::SUPERVISOR_NAME,
     spawn::{Environment, Launch, spawn},
     surroundings::{WATCHER_NAME, watcher_above},
+    system::{self, named_socket},
 };
 
 /// The time after which a watcher that does not answer counts as one that is not there.
@@ -68,11 +66,7 @@ impl StartRequests {
     /// Makes the socket of this process, which is a watcher.
     pub(crate) fn listen() -> io::Result<Self> {
         let own = Identity::own().ok_or(io::ErrorKind::Unsupported)?;
-        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        let listener = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
-        bind(&listener, &address(own)?)?;
-        listen(&listener, MOST_CLIENTS.try_into().unwrap_or(1))?;
-        Ok(Self { listener, clients: VecDeque::new() })
+        Ok(Self { listener: named_socket::listen(&name(own))?, clients: VecDeque::new() })
     }
 
     /// Answers requests until `end` can be read.
@@ -113,7 +107,7 @@ impl StartRequests {
     }
 
     fn admit(&mut self) {
-        if let Ok(client) = accept_with(&self.listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
+        if let Ok(client) = named_socket::accept(&self.listener) {
             self.clients.push_back(client);
             if self.clients.len() > MOST_CLIENTS {
                 self.clients.pop_front();
@@ -124,21 +118,20 @@ impl StartRequests {
 
 /// Does what a client asks for, and says how it went: an error number, or zero.
 fn answer(client: &OwnedFd) {
-    let mut request = [0; LONGEST_REQUEST];
-    let outcome = match recv(client, &mut request, RecvFlags::TRUNC) {
+    let mut request = [0; LONGEST_REQUEST + 1];
+    let outcome = match recv(client, &mut request, RecvFlags::empty()) {
         // The client has gone.
         Ok((_, 0)) | Err(_) => return,
-        Ok((_, length)) => {
-            request.get(..length).ok_or(Errno::MSGSIZE.into()).and_then(|request| obey(client, request))
-        }
+        Ok((_, length)) if length > LONGEST_REQUEST => Err(Errno::MSGSIZE.into()),
+        Ok((_, length)) => obey(client, request.get(..length).unwrap_or_default()),
     };
     let number = outcome.err().map_or(0, |error| error.raw_os_error().unwrap_or(Errno::IO.raw_os_error()));
     // A client that does not listen starts the supervisor itself.
-    let _ = send(client, &number.to_ne_bytes(), SendFlags::NOSIGNAL);
+    let _ = send(client, &number.to_ne_bytes(), system::NO_SIGNAL);
 }
 
 fn obey(client: &OwnedFd, request: &[u8]) -> io::Result<()> {
-    if sockopt::socket_peercred(client)?.uid != geteuid() {
+    if named_socket::peer(client)?.user != geteuid().as_raw() {
         return Err(Errno::PERM.into());
     }
     let mut words = request.splitn(3, |&byte| byte == 0);
@@ -198,20 +191,15 @@ fn ask(watcher: Identity, id: &str, folder: &OsStr) -> io::Result<()> {
 
 /// Connects to the socket of this watcher, and of no other process.
 fn connected(watcher: Identity) -> io::Result<OwnedFd> {
-    let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
-    for direction in [Timeout::Send, Timeout::Recv] {
-        sockopt::set_socket_timeout(&socket, direction, Some(ANSWER_LIMIT))?;
-    }
-    connect(&socket, &address(watcher)?)?;
-    let peer = sockopt::socket_peercred(&socket)?;
-    if peer.pid.as_raw_nonzero().get().cast_unsigned() != watcher.pid {
+    let socket = named_socket::connect(&name(watcher), ANSWER_LIMIT)?;
+    if named_socket::peer(&socket)?.process != watcher.pid {
         return Err(Errno::PERM.into());
     }
     Ok(socket)
 }
 
 fn exchange(socket: &OwnedFd, request: &[u8]) -> io::Result<()> {
-    send(socket, request, SendFlags::NOSIGNAL)?;
+    send(socket, request, system::NO_SIGNAL)?;
     let mut answer = [0; 4];
     let (_, length) = recv(socket, &mut answer, RecvFlags::empty())?;
     match i32::from_ne_bytes(answer) {
@@ -223,12 +211,12 @@ fn exchange(socket: &OwnedFd, request: &[u8]) -> io::Result<()> {
 }
 
 /// Returns the name of a watcher's socket.
-fn address(watcher: Identity) -> io::Result<SocketAddrUnix> {
-    let name = format!("{WATCHER_NAME}-{}-{}", watcher.pid, watcher.start);
-    Ok(SocketAddrUnix::new_abstract_name(name.as_bytes())?)
+fn name(watcher: Identity) -> String {
+    format!("{WATCHER_NAME}-{}-{}", watcher.pid, watcher.start)
 }
 
 #[cfg(test)]
+#[cfg(target_os = "linux")]
 mod tests {
     use std::{io::ErrorKind, os::unix::net::UnixStream, thread::JoinHandle};
 
@@ -277,11 +265,8 @@ mod tests {
         answering.join().unwrap();
         // Its name has ended with it, and another process with this name is not it.
         assert_eq!(ask(own, "", OsStr::new("")).unwrap_err().kind(), ErrorKind::ConnectionRefused);
-        let impostor =
-            socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
         let stranger = Identity { pid: own.pid + 1, start: own.start };
-        bind(&impostor, &address(stranger).unwrap()).unwrap();
-        listen(&impostor, 1).unwrap();
+        let _impostor = named_socket::listen(&name(stranger)).unwrap();
         assert_eq!(connected(stranger).unwrap_err().raw_os_error(), Some(Errno::PERM.raw_os_error()));
     }
 }
