@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -113,6 +114,37 @@ def uses_state() -> int:
     unhang.state.set("count", count)
     return count
 
+def whole() -> dict:
+    return {"n": [1 << 64]}
+
+def deep() -> list:
+    value: list = []
+    for _ in range(101):
+        value = [value]
+    return value
+
+def twice() -> dict:
+    return {1: 2, "1": 3}
+
+def half() -> dict:
+    return {"half \\ud83d": "\\udc80"}
+
+def lines() -> None:
+    raise ValueError(f"{os.environ['THE_KEY']!r}")
+
+class Silent(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+def silent() -> None:
+    raise Silent
+
+def outside() -> int:
+    return int(unhang.submit(add, 40, b=2).wait(60))
+
+def generator() -> list:
+    yield 1
+
 def starred(*numbers: int) -> None: ...
 def bare(number): ...
 
@@ -161,13 +193,42 @@ def test_an_exception_is_told_without_secrets(work: ModuleType, monkeypatch: pyt
     assert "work.py" in told and "hunter2" not in told and "[THE_TOKEN]" in told
 
 
+def test_a_secret_of_several_lines_is_told_in_no_form(work: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("THE_KEY", "begin-of-key\nline-of-key\n")
+    job = unhang.submit(work.lines)
+    with pytest.raises(unhang.JobFailedError) as failure:
+        job.wait(60)
+    told = str(failure.value.report) + job.logs("stderr")
+    assert "[THE_KEY]" in told and "line-of-key" not in told
+
+
+def test_half_a_character_is_the_replacement_character(work: ModuleType) -> None:
+    assert unhang.submit(work.half).wait(60) == {"half \ufffd": "\ufffd"}
+
+
+def test_a_job_submits_a_job_of_its_module(
+    work: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    monkeypatch.delenv("PYTHONPATH")
+    monkeypatch.setenv("PYTHONPATH", str(Path(unhang.__file__).parents[1]))
+    (tmp_path / "script.py").write_text("import work, unhang\nprint(unhang.submit(work.outside).wait(90))")
+    told = subprocess.run([sys.executable, str(tmp_path / "script.py")], capture_output=True, text=True, timeout=120)
+    assert told.stdout == "42\n", told.stderr
+
+
 @pytest.mark.parametrize(
     ("name", "why"),
     [
         ("exits", "results"),
         ("leaves", r"sys.exit\(3\)"),
-        ("not_json", r"the result\['a'\]\[1\]\['b'\] is a object"),
+        ("not_json", r"the result\['a'\]\[1\]\['b'\] is of the type object"),
         ("not_finite", r"the result\['rate'\] is nan"),
+        ("whole", r"the result\['n'\]\[0\] is a whole number of more than 64 bits"),
+        ("deep", "more than 100 levels"),
+        ("twice", "two keys of the result are the same"),
+        ("silent", "a Silent, whose text cannot be had"),
     ],
 )
 def test_a_job_without_a_result_says_why(work: ModuleType, name: str, why: str) -> None:
@@ -211,6 +272,7 @@ def test_what_cannot_be_a_job_says_the_way_out(work: ModuleType) -> None:
         (work.Kind().method, "top of a module"),
         (work.starred, "named arguments"),
         (work.bare, "has no type"),
+        (work.generator, "is a generator"),
         (print, "named arguments"),
         (3, "not a function"),
     ]:
@@ -218,8 +280,11 @@ def test_what_cannot_be_a_job_says_the_way_out(work: ModuleType) -> None:
             unhang.submit(function)
     with pytest.raises(TypeError, match="missing a required argument"):
         unhang.submit(work.add)
-    with pytest.raises(TypeError, match="the argument `a`"):
-        unhang.submit(work.add, object())
+    for argument, message in [(object(), "the argument `a`"), ("x", "valid integer")]:
+        with pytest.raises(TypeError, match=message):
+            unhang.submit(work.add, argument)
+    with pytest.raises(TypeError, match="job_timeout is 3"):
+        unhang.submit(work.add, 1, job_timeout=3)  # type: ignore[arg-type]
 
 
 def test_a_module_that_cannot_be_imported_fails_the_job(work: ModuleType, tmp_path: Path) -> None:
@@ -253,3 +318,11 @@ def test_the_async_forms_do_the_same(work: ModuleType) -> None:
 def test_there_is_no_job_of_this_id() -> None:
     with pytest.raises(unhang.UnhangError, match="aaaaaaaaaaaa"):
         unhang.get("aaaaaaaaaaaa")
+    for text in ("--help", "", "a b"):
+        with pytest.raises(unhang.UnhangError, match="not the id of a job"):
+            unhang.get(text)
+
+
+def test_a_handle_stays_with_its_job(work: ModuleType) -> None:
+    job = unhang.submit(work.add, 1)
+    assert [unhang.get("last").id, unhang.get(job.id[:6]).id] == [job.id, job.id]

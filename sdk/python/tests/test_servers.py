@@ -210,6 +210,7 @@ def test_the_tools_are_added_once_and_a_name_is_given_once() -> None:
         ({"name": "list_jobs"}, "itself offers"),
         ({"name": "a", "timeout": "30 minutes"}, "with a unit"),
         ({"name": "a", "timeout": "30"}, "with a unit"),
+        ({"name": "a", "timeout": "0s"}, "with a unit"),
         ({"name": "a", "state": "a b"}, "state field"),
     ]:
         with pytest.raises(unhang.UnhangError, match=message):
@@ -218,11 +219,11 @@ def test_the_tools_are_added_once_and_a_name_is_given_once() -> None:
 
 def test_a_configuration_that_unhang_refuses_is_told_with_its_reason(write: Write, framework: str) -> None:
     # The package lets this time through.
-    text = SERVER.format(framework=framework).replace('timeout="5m"', 'timeout="0s"').replace('jobs.add("models.design:size")', "")
+    text = SERVER.format(framework=framework).replace('timeout="5m"', 'timeout="99999999999999999d"').replace('jobs.add("models.design:size")', "")
 
     async def main() -> None:
         async with connected(*python(str(write("server.py", text)))) as session:
-            assert "tools.simulate.timeout: must be longer than zero" in await session.refused("simulate", cod=1.0)
+            assert "tools.simulate.timeout: `99999999999999999d` is too long" in await session.refused("simulate", cod=1.0)
 
     asyncio.run(main())
 

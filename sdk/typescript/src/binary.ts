@@ -42,8 +42,8 @@ function find(): string {
   const path = ofPackage() ?? onPath();
   if (path === undefined) {
     throw new BinaryNotFoundError(
-      "there is no program `unhang` in the package `unhang` or on PATH; install the package " +
-        `(\`npm install unhang@${version}\`), or set ${VARIABLE} to its path`,
+      `there is no program \`unhang\` in the package @unhang/${process.platform}-${process.arch}, which \`npm install unhang@${version}\` ` +
+        `brings as an optional dependency, or on PATH; install it, or set ${VARIABLE} to its path`,
     );
   }
   return path;

@@ -2,7 +2,8 @@
 
 import * as zod from "zod/v4";
 
-import type { InputSchema, ToolHandler } from "./types.js";
+import { messageOf, UnhangError } from "./errors.js";
+import type { InputSchema, StandardSchema, ToolHandler } from "./types.js";
 
 /** A server of one of the frameworks, as far as this package needs it. */
 export interface ToolServer {
@@ -61,6 +62,10 @@ class FirstSdk implements Framework {
   }
 
   addTyped(name: string, description: ToolDescription, schema: InputSchema | undefined, handler: ToolHandler): void {
+    demandObject(name, schema === undefined || isStandard(schema) ? schema : zod.object(schema as zod.ZodRawShape), (type) => {
+      // Schemas of zod 3 are left to the SDK, which converts them by itself.
+      return "_zod" in type ? zod.toJSONSchema(type as unknown as zod.ZodType, { io: "input" }) : undefined;
+    });
     const config = { ...description, inputSchema: schema ?? {} };
     this.#server.registerTool(name, config, (input: Record<string, unknown> | undefined, extra: { signal?: AbortSignal }) =>
       handler(input ?? {}, extra?.signal),
@@ -83,6 +88,13 @@ class SecondSdk implements Framework {
   }
 
   addTyped(name: string, description: ToolDescription, schema: InputSchema | undefined, handler: ToolHandler): void {
+    demandObject(name, schema !== undefined && isStandard(schema) ? schema : undefined, (type) => {
+      const convert = (type["~standard"] as { jsonSchema?: { input(options: object): unknown } }).jsonSchema;
+      if (convert === undefined) {
+        throw new TypeError("the library of the schema does not tell its JSON schema (zod does from 4.2 on)");
+      }
+      return convert.input({ target: "draft-2020-12" });
+    });
     const empty: ObjectSchema = { type: "object", properties: {} };
     this.#register(name, description, schema ?? standardSchema(empty), handler);
   }
@@ -95,6 +107,26 @@ class SecondSdk implements Framework {
     const callback = (input: Record<string, unknown> | undefined, context: { mcpReq?: { signal?: AbortSignal } }) =>
       handler(input ?? {}, context?.mcpReq?.signal);
     this.#server.registerTool(name, { ...description, inputSchema }, callback);
+  }
+}
+
+function isStandard(schema: InputSchema): schema is StandardSchema {
+  return "~standard" in schema;
+}
+
+/** Throws if a client could not be told the schema: it would get no list of tools at all. */
+function demandObject(name: string, schema: StandardSchema | undefined, convert: (schema: StandardSchema) => unknown): void {
+  if (schema === undefined) {
+    return;
+  }
+  let told: unknown;
+  try {
+    told = convert(schema);
+  } catch (error) {
+    throw new UnhangError(`the inputSchema of \`${name}\` cannot be told to clients: ${messageOf(error)}`, { cause: error });
+  }
+  if (told !== undefined && (told as { type?: unknown }).type !== "object") {
+    throw new UnhangError(`the inputSchema of \`${name}\` is that of an ${JSON.stringify((told as { type?: unknown }).type)}; arguments are an object`);
   }
 }
 

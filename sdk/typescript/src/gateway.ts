@@ -6,7 +6,8 @@
  *
  * Invariants: one child for each configuration, started at the first request, since servers over HTTP are made anew for each session. A
  * request is never sent twice: if the child ends, what became of a submission is unknown, and the error says so. A child keeps this process
- * alive only while a request waits, and for a moment after the client has closed stdin, so that it ends before this process.
+ * alive only while a request waits, and for a moment after the client has closed stdin, so that it ends before this process. It ends after a
+ * minute without a request.
  */
 
 import { type ChildProcess, spawn, spawnSync } from "node:child_process";
@@ -20,12 +21,14 @@ import { StringDecoder } from "node:string_decoder";
 import { binary } from "./binary.js";
 import { sentence } from "./command.js";
 import { messageOf, UnhangError } from "./errors.js";
+import { type Json, textOf } from "./json.js";
 import type { ToolResult } from "./types.js";
 import { version } from "./version.js";
 
 const PROTOCOL = "2025-11-25";
 const START_LIMIT_MS = 30_000;
 const END_LIMIT_MS = 5_000;
+const IDLE_LIMIT_MS = 60_000;
 
 /** The gateway answers within 30 s: `get_job_status` waits for 25 s at most. A later answer does not come. */
 export const ANSWER_LIMIT_MS = 120_000;
@@ -33,6 +36,8 @@ export const ANSWER_LIMIT_MS = 120_000;
 const LOST =
   "the process `unhang serve` of this server ended before it answered; a job that it was about to start may have started: " +
   "list_jobs shows it";
+
+const CANCELLED = "the call was cancelled";
 
 /** The gateway does not answer, or has refused the request. */
 export class GatewayError extends UnhangError {
@@ -42,7 +47,7 @@ export class GatewayError extends UnhangError {
 /** The children that run, by their configuration. */
 const children = new Map<string, Child>();
 
-/** Ends the children when the client closes stdin: nobody can read an answer any more. */
+/** Ends the children when the client closes stdin and has its answers. */
 function watchClient(): void {
   if (process.stdin.listenerCount("end", closeAll) === 0) {
     process.stdin.once("end", closeAll);
@@ -53,7 +58,6 @@ function closeAll(): void {
   for (const child of children.values()) {
     child.close();
   }
-  children.clear();
 }
 
 /** The tools of one server, and the child that answers them. */
@@ -69,18 +73,12 @@ export class Gateway {
   async call(name: string, input: Record<string, unknown>, signal?: AbortSignal, limit = ANSWER_LIMIT_MS): Promise<ToolResult> {
     const configuration = this.#tools.join("\n");
     let child = children.get(configuration);
-    if (child === undefined || child.hasEnded) {
+    if (child === undefined || !child.isUsable) {
       watchClient();
       child = new Child(configuration);
       children.set(configuration, child);
     }
-    await child.greeted;
-    return (await child.request("tools/call", { name, arguments: input }, limit, signal)) as ToolResult;
-  }
-
-  /** The process id of the child, while there is one. */
-  get pid(): number | undefined {
-    return children.get(this.#tools.join("\n"))?.pid;
+    return (await child.call({ name, arguments: input }, limit, signal)) as ToolResult;
   }
 }
 
@@ -102,11 +100,13 @@ class Child {
   readonly #stdin: Writable;
   readonly #waiting = new Map<number, Waiting>();
   #number = 0;
+  #calls = 0;
   #hasEnded = false;
   #isClosing = false;
+  #idle: NodeJS.Timeout | undefined;
 
   /** Settles when the child has answered `initialize`. */
-  readonly greeted: Promise<void>;
+  readonly #greeted: Promise<void>;
 
   constructor(configuration: string) {
     this.#configuration = configuration;
@@ -120,30 +120,36 @@ class Child {
     // The end of the child fails everything that waits.
     this.#stdin.on("error", () => {});
     readLines(child.stdout as Readable, (line) => this.#take(line));
-    this.greeted = this.#greet();
-    this.#hold();
+    this.#greeted = this.#greet();
   }
 
-  get hasEnded(): boolean {
-    return this.#hasEnded;
+  get isUsable(): boolean {
+    return !this.#hasEnded && this.#stdin.writable;
   }
 
-  get pid(): number | undefined {
-    return this.#process.pid;
-  }
-
-  /** Asks the process to end, and lets this one wait for it. */
+  /** Asks the process to end as soon as nobody waits for it, and lets this one wait for it. */
   close(): void {
     this.#isClosing = true;
-    this.#stdin.end();
     this.#hold();
-    setTimeout(() => this.#process.unref(), END_LIMIT_MS).unref();
   }
 
-  request(method: string, parameters: unknown, limit: number, signal?: AbortSignal): Promise<unknown> {
+  /** Calls a tool, once the process has answered `initialize`. */
+  async call(parameters: unknown, limit: number, signal?: AbortSignal): Promise<unknown> {
+    this.#calls += 1;
+    this.#hold();
+    try {
+      await this.#greeted;
+      return await this.#request("tools/call", parameters, limit, signal);
+    } finally {
+      this.#calls -= 1;
+      this.#hold();
+    }
+  }
+
+  #request(method: string, parameters: unknown, limit: number, signal?: AbortSignal): Promise<unknown> {
     return new Promise((resolve, reject) => {
-      if (this.#hasEnded) {
-        reject(new GatewayError(LOST));
+      if (this.#hasEnded || signal?.aborted) {
+        reject(new GatewayError(this.#hasEnded ? LOST : CANCELLED));
         return;
       }
       const id = ++this.#number;
@@ -154,15 +160,13 @@ class Child {
         clearTimeout(timer);
         signal?.removeEventListener("abort", abandon);
         this.#waiting.delete(id);
-        this.#hold();
         "error" in outcome ? reject(outcome.error) : resolve(outcome.result);
       };
       const abandon = () => {
         this.#send({ method: "notifications/cancelled", params: { requestId: id } });
-        settle({ error: new GatewayError("the call was cancelled") });
+        settle({ error: new GatewayError(CANCELLED) });
       };
       this.#waiting.set(id, { settle });
-      this.#hold();
       this.#send({ id, method, params: parameters });
       signal?.addEventListener("abort", abandon);
     });
@@ -172,7 +176,7 @@ class Child {
     const about = { name: "unhang-typescript", version };
     const greeting = { protocolVersion: PROTOCOL, capabilities: {}, clientInfo: about };
     try {
-      await this.request("initialize", greeting, START_LIMIT_MS);
+      await this.#request("initialize", greeting, START_LIMIT_MS);
     } catch (error) {
       this.#process.kill("SIGKILL");
       throw new GatewayError(whyNotStarted(this.#configuration) ?? messageOf(error), { cause: error });
@@ -182,7 +186,7 @@ class Child {
 
   #send(message: object): void {
     if (this.#stdin.writable) {
-      this.#stdin.write(`${JSON.stringify({ jsonrpc: "2.0", ...message })}\n`);
+      this.#stdin.write(`${textOf({ jsonrpc: "2.0", ...message } as { [key: string]: Json })}\n`);
     }
   }
 
@@ -205,6 +209,12 @@ class Child {
     this.#waiting.get(message.id ?? 0)?.settle(outcome);
   }
 
+  /** Ends the process after a time without a request. Servers that are made with other tools each time would leave one each. */
+  #retire(): void {
+    children.delete(this.#configuration);
+    this.close();
+  }
+
   #end(): void {
     this.#hasEnded = true;
     if (children.get(this.#configuration) === this) {
@@ -216,7 +226,14 @@ class Child {
   }
 
   #hold(): void {
-    const isWaitedFor = this.#waiting.size > 0 && !this.#isClosing;
+    const isWaitedFor = this.#calls > 0;
+    clearTimeout(this.#idle);
+    if (!isWaitedFor && this.#isClosing && this.#stdin.writable) {
+      this.#stdin.end();
+      setTimeout(() => this.#process.unref(), END_LIMIT_MS).unref();
+    } else if (!isWaitedFor) {
+      this.#idle = setTimeout(() => this.#retire(), IDLE_LIMIT_MS).unref();
+    }
     const pipes = [this.#process.stdin, this.#process.stdout] as unknown as { ref(): void; unref(): void }[];
     for (const pipe of pipes) {
       isWaitedFor ? pipe.ref() : pipe.unref();
@@ -246,6 +263,9 @@ function whyNotStarted(configuration: string): string | undefined {
   const told = withConfiguration(configuration, (file, words) =>
     spawnSync(binary(), words, { stdio: ["ignore", "ignore", "pipe", file], encoding: "utf8", timeout: START_LIMIT_MS }),
   );
+  if (told.error !== undefined) {
+    return `${binary()} does not run: ${told.error.message}`;
+  }
   // The place in a file that nobody has written tells nothing.
   const reason = sentence(told.stderr).replace(/^\/dev\/fd\/\d+:\d+:\d+: /, "");
   return told.status === 0 || reason === "" ? undefined : reason;

@@ -6,14 +6,16 @@ import { join } from "node:path";
 
 import { run } from "./command.js";
 import { JobFailedError, JobRefusedError, messageOf, UnhangError, WaitTimeoutError } from "./errors.js";
-import { toJson } from "./json.js";
+import { textOf, toJson } from "./json.js";
 import { ARGUMENTS, LARGE_RESULT_KEY, RESULTS } from "./names.js";
 import { commandOf, type Target, workerEnvironment } from "./target.js";
 
 const FAILED = 1;
 const DEADLINE = 4;
 const SLACK_MS = 30_000;
-const ENDED = new Set(["completed", "failed", "cancelled", "lost"]);
+/** Node.js has no longer timers. */
+const LONGEST_WAIT_MS = 2 ** 31 - 1 - SLACK_MS;
+const HOW: Readonly<Record<string, string>> = { failed: "has failed", cancelled: "was cancelled", lost: "is lost" };
 
 /** What unhang knows of a job. */
 export interface JobRecord {
@@ -37,7 +39,13 @@ export interface SubmitOptions extends Target {
 
 /** A job, by its id. It holds nothing, so any number of them may stand for one job. */
 export class Job {
-  constructor(readonly id: string) {}
+  /** @throws {UnhangError} The text is no id. */
+  constructor(readonly id: string) {
+    // An option of the command line is no id.
+    if (!/^[a-z0-9]{1,64}$/.test(id)) {
+      throw new UnhangError(`${JSON.stringify(id)} is not the id of a job`);
+    }
+  }
 
   /** Returns the record of the job: `status`, `progress`, `created_at` and so on. */
   async status(): Promise<JobRecord> {
@@ -53,11 +61,13 @@ export class Job {
    * @throws {WaitTimeoutError} It has not ended. It goes on.
    */
   async wait<Result = unknown>(timeout?: number): Promise<Result> {
-    const words = ["job", "wait", this.id, "--output", "json"];
-    if (timeout !== undefined) {
-      words.push("--timeout", `${Math.max(1, Math.round(timeout))}ms`);
+    if (timeout !== undefined && !(timeout >= 0)) {
+      throw new RangeError(`the time to wait is a number of milliseconds, not ${timeout}`);
     }
-    const limit = timeout === undefined ? undefined : timeout + SLACK_MS;
+    const milliseconds = timeout === undefined || timeout > LONGEST_WAIT_MS ? undefined : Math.max(1, Math.round(timeout));
+    const words = ["job", "wait", this.id, "--output", "json"];
+    words.push(...(milliseconds === undefined ? [] : ["--timeout", `${milliseconds}ms`]));
+    const limit = milliseconds === undefined ? undefined : milliseconds + SLACK_MS;
     const told = await run(words, { allowed: [0, FAILED, DEADLINE], limit });
     if (told.code === DEADLINE) {
       throw new WaitTimeoutError(`job ${this.id} has not ended within ${(timeout ?? 0) / 1000} s; it goes on`);
@@ -71,16 +81,19 @@ export class Job {
     if (record.status === "completed") {
       return (await whole(JSON.parse((await run(["job", "result", this.id])).stdout))) as Result;
     }
-    if (!ENDED.has(record.status)) {
+    if (!(record.status in HOW)) {
       throw new UnhangError(`job ${this.id} has no result yet: it is ${record.status}; \`wait\` waits for the end`);
     }
     const detail = record["detail"] || record["reason"];
-    const message = `job ${this.id} is ${record.status}${detail ? `: ${String(detail)}` : ""}`;
+    const message = `job ${this.id} ${HOW[record.status]}${detail ? `: ${String(detail)}` : ""}`;
     throw new JobFailedError(message, record.status, record);
   }
 
   /** Returns what unhang keeps of the output. */
   async logs(stream: "stdout" | "stderr" = "stdout"): Promise<string> {
+    if (stream !== "stdout" && stream !== "stderr") {
+      throw new TypeError(`a job has stdout and stderr, and no stream ${JSON.stringify(stream)}`);
+    }
     return (await run(["job", "logs", this.id, ...(stream === "stderr" ? ["--stderr"] : [])])).stdout;
   }
 
@@ -101,7 +114,7 @@ export function submit(options: SubmitOptions): Promise<Job> {
 }
 
 async function submitCommand(command: string[], options: SubmitOptions): Promise<Job> {
-  const text = JSON.stringify(toJson(options.input ?? {}, "the input"));
+  const text = textOf(toJson(options.input ?? {}, "the input"));
   const folder = await mkdtemp(join(tmpdir(), "unhang-"));
   try {
     const path = join(folder, ARGUMENTS);
@@ -121,9 +134,8 @@ async function submitCommand(command: string[], options: SubmitOptions): Promise
 
 /** Finds a job by its id. Throws `UnhangError` if there is none. */
 export async function get(id: string): Promise<Job> {
-  const job = new Job(id);
-  await job.status();
-  return job;
+  // `last` and a prefix stand for another job later.
+  return new Job((await new Job(id).status()).job_id);
 }
 
 /** Returns the records of the newest jobs on this data folder, the newest first. */

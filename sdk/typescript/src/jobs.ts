@@ -78,7 +78,7 @@ export class Jobs {
       this.#addTools(true);
     }
     const table = toml.tool(name, {
-      command,
+      command: toml.literal(command),
       mode: "job",
       cwd: process.cwd(),
       "inherit-env": true,
@@ -109,7 +109,7 @@ export class Jobs {
     if (this.#names.has(name)) {
       throw new UnhangError(`this server has a job tool \`${name}\` already; give one of the two another name`);
     }
-    if (timeout !== undefined && !TIMEOUT.test(timeout)) {
+    if (timeout !== undefined && (typeof timeout !== "string" || !TIMEOUT.test(timeout) || !/[1-9]/.test(timeout))) {
       throw new UnhangError(`the timeout of \`${name}\` is ${JSON.stringify(timeout)}; write a number with a unit, such as "90s" or "30m"`);
     }
     if (state !== undefined && !STATE_FIELD.test(state)) {

@@ -2,7 +2,10 @@
 
 export type Json = null | boolean | number | string | Json[] | { [key: string]: Json };
 
-const DEEPEST = 200;
+/** The program refuses JSON that is nested more deeply, with what stands around this value. */
+const DEEPEST = 100;
+/** The program takes whole numbers of 64 bits, and others only as JSON writes fractions. */
+const LARGEST_WHOLE = 2 ** 63;
 const LONGEST_PLACE = 100;
 
 /** A part of the value has no JSON form. The message names it. */
@@ -24,21 +27,39 @@ export function toJson(value: unknown, place = "the result", depth = 0): Json {
     case "undefined":
       return null;
     case "boolean":
-    case "string":
       return value;
+    case "string":
+      return value.toWellFormed();
     case "number":
       if (!Number.isFinite(value)) {
-        throw new NotJsonError(`${place} is ${value}, which JSON does not have; return null or a string in its place`);
+        throw new NotJsonError(`${place} is ${value}, which JSON does not have; use null or a string in its place`);
       }
       return value;
     case "object":
       return value === null ? null : ofObject(value, place, depth);
     default:
-      throw new NotJsonError(`${place} is a ${typeof value}, which has no JSON form; return numbers, strings, arrays and objects`);
+      throw new NotJsonError(`${place} is a ${typeof value}, which has no JSON form; use numbers, strings, arrays and objects`);
   }
 }
 
+/** Writes JSON. Whole numbers of more than 64 bits get an exponent, and the value stays the same. */
+export function textOf(value: Json): string {
+  if (typeof value === "number") {
+    return Number.isInteger(value) && Math.abs(value) >= LARGEST_WHOLE ? value.toExponential() : JSON.stringify(value);
+  }
+  if (Array.isArray(value)) {
+    return `[${value.map(textOf).join(",")}]`;
+  }
+  if (typeof value === "object" && value !== null) {
+    return `{${Object.entries(value).map(([key, member]) => `${JSON.stringify(key)}:${textOf(member)}`).join(",")}}`;
+  }
+  return JSON.stringify(value);
+}
+
 function ofObject(value: object, place: string, depth: number): Json {
+  if (value instanceof Date && Number.isNaN(value.getTime())) {
+    throw new NotJsonError(`${place} is an invalid date`);
+  }
   if ("toJSON" in value && typeof value.toJSON === "function") {
     return toJson(value.toJSON(), place, depth + 1);
   }
@@ -54,10 +75,14 @@ function ofObject(value: object, place: string, depth: number): Json {
   if (value instanceof Map) {
     return ofMembers([...value], place, depth);
   }
-  if (value instanceof Error || value instanceof Promise || value instanceof ArrayBuffer || value instanceof DataView) {
-    throw new NotJsonError(`${place} is of the class ${value.constructor.name}, which has no JSON form`);
+  const members = Object.entries(value);
+  const prototype: unknown = Object.getPrototypeOf(value);
+  // An object of a class shows its members, and one that shows none keeps what it has to itself.
+  const isHidden = members.length === 0 && prototype !== Object.prototype && prototype !== null;
+  if (isHidden || value instanceof Error) {
+    throw new NotJsonError(`${place} is of the class ${value.constructor?.name ?? "unknown"}, which has no JSON form`);
   }
-  return ofMembers(Object.entries(value), place, depth);
+  return ofMembers(members, place, depth);
 }
 
 function ofTypedArray(values: ArrayLike<unknown>, place: string, depth: number): Json {
@@ -74,7 +99,7 @@ function ofMembers(members: [unknown, unknown][], place: string, depth: number):
     if (member !== undefined) {
       const converted = toJson(member, /^[A-Za-z_$][\w$]*$/.test(key) ? `${place}.${key}` : `${place}[${JSON.stringify(key)}]`, depth + 1);
       // A plain assignment of `__proto__` would set the prototype.
-      Object.defineProperty(object, key, { value: converted, enumerable: true, configurable: true, writable: true });
+      Object.defineProperty(object, key.toWellFormed(), { value: converted, enumerable: true, configurable: true, writable: true });
     }
   }
   return object;

@@ -1,6 +1,6 @@
 /** Names a function so that another process finds it: the address of its module, and the name of its export. */
 
-import { existsSync } from "node:fs";
+import { statSync } from "node:fs";
 import { createRequire } from "node:module";
 import { dirname, extname } from "node:path";
 import { fileURLToPath, pathToFileURL } from "node:url";
@@ -33,6 +33,12 @@ const OWN_SHORT_FLAGS = new Set(["-e", "-p", "-pe", "-c", "-i"]);
  * @throws {UnhangError} There is no such module.
  */
 export function commandOf(target: Target, caller: (...args: never[]) => unknown): string[] {
+  if (!(target?.module instanceof URL) && (typeof target?.module !== "string" || target.module === "")) {
+    throw new UnhangError("`module` is missing: write the path of the function's module, such as \"./simulate.js\"");
+  }
+  if (target.export !== undefined && (typeof target.export !== "string" || target.export === "")) {
+    throw new UnhangError("`export` is the name of the function as a text, such as \"run\", and not the function itself");
+  }
   const worker = fileURLToPath(new URL("./worker.js", import.meta.url));
   return [process.execPath, ...loaderFlags(), worker, addressOf(target.module, fileOf(caller)), target.export ?? "default"];
 }
@@ -51,13 +57,17 @@ function addressOf(module: string | URL, file: string | undefined): string {
   const path = fileURLToPath(address);
   const extension = extname(path);
   const sources = (SOURCES[extension] ?? []).map((source) => path.slice(0, -extension.length) + source);
-  if (![path, ...sources].some((candidate) => existsSync(candidate))) {
+  if (![path, ...sources].some(isFile)) {
     throw new UnhangError(
       `there is no module ${path}; a relative path is relative to ${from}, and new URL("./module.js", import.meta.url) names a module ` +
         "wherever the call is",
     );
   }
   return address;
+}
+
+function isFile(path: string): boolean {
+  return statSync(path, { throwIfNoEntry: false })?.isFile() ?? false;
 }
 
 function resolved(module: string, from: string): string {

@@ -18,7 +18,13 @@ function value(item: Json): string {
     const members = Object.entries(item).filter(([, member]) => member !== null);
     return `{ ${members.map(([key, member]) => `${text(key)} = ${value(member)}`).join(", ")} }`;
   }
-  return typeof item === "string" ? text(item) : String(item);
+  // In a value, `${NAME}` stands for a variable.
+  return typeof item === "string" ? text(item.replaceAll("${", () => "$${")) : String(item);
+}
+
+/** Returns the words of a command that stand for themselves where `{NAME}` is a placeholder. */
+export function literal(words: readonly string[]): string[] {
+  return words.map((word) => word.replaceAll(/\{([A-Za-z_][\p{L}\p{N}_.-]*)\}/gu, "{{$1}}"));
 }
 
 function text(words: string): string {

@@ -27,8 +27,19 @@ type OutputOfShape<Shape> = { [Key in Exclude<keyof Shape, OptionalKeys<Shape>>]
   [Key in OptionalKeys<Shape>]?: OutputOf<Shape[Key]>;
 };
 
+/** What a value is after its way through JSON: a date is a string then, and a set is an array. */
+export type Jsonified<Value> = Value extends { toJSON(...words: never[]): infer Json }
+  ? Json
+  : Value extends ReadonlySet<infer Member>
+    ? Jsonified<Member>[]
+    : Value extends ReadonlyMap<string, infer Member>
+      ? Record<string, Jsonified<Member>>
+      : Value extends object
+        ? { [Key in keyof Value]: Jsonified<Value[Key]> }
+        : Value;
+
 /** The arguments of a function whose tool has this schema. */
-export type InputOf<Schema> = Schema extends StandardSchema ? OutputOf<Schema> : OutputOfShape<Schema>;
+export type InputOf<Schema> = Jsonified<Schema extends StandardSchema ? OutputOf<Schema> : OutputOfShape<Schema>>;
 
 /**
  * A function that runs as a job: it gets the arguments of the call, and what it may tell about itself.

@@ -13,7 +13,7 @@ import { inspect } from "node:util";
 
 import { Cancelled, type JobContext } from "./context.js";
 import { messageOf } from "./errors.js";
-import { type Json, toJson } from "./json.js";
+import { type Json, textOf, toJson } from "./json.js";
 import { ARGUMENTS, ERROR, FOLDER, ID, LARGE_RESULT, LARGE_RESULT_KEY, LARGEST_RESULT, RESULTS, WORKER } from "./names.js";
 
 const FAILED = 1;
@@ -33,12 +33,19 @@ const controller = new AbortController();
 const writeStdout = process.stdout.write.bind(process.stdout);
 let isAtBeginOfLine = true;
 let isFinished = false;
+/** Whose code runs. */
+let who = "the module";
 
 /** Runs the function that the command line names. */
 async function main(folder: string): Promise<void> {
   const [, , module = "", name = ""] = process.argv;
   const input: unknown = JSON.parse(readFileSync(join(folder, ARGUMENTS), "utf8"));
-  const found = ((await import(module)) as Record<string, unknown>)[name];
+  const exported = (await import(module).catch((error: unknown) => {
+    // Node.js tells the place of a syntax error to a terminal only.
+    throw error instanceof SyntaxError ? new SyntaxError(`${module}: ${error.message}`, { cause: error }) : error;
+  })) as Record<string, unknown>;
+  who = "the function";
+  const found = exported[name];
   if (typeof found !== "function") {
     const what = found === undefined ? "does not export" : "exports as something else than a function";
     finish(folder, FAILED, { kind: "TargetError", message: `${module} ${what}: ${name}` });
@@ -73,7 +80,7 @@ function trackLines(): void {
 }
 
 function finishWithResult(folder: string, result: Json): never {
-  let text = JSON.stringify(result);
+  let text = textOf(result);
   const bytes = Buffer.byteLength(text);
   if (bytes > LARGEST_RESULT) {
     const large = join(folder, LARGE_RESULT);
@@ -111,10 +118,15 @@ function shortened(text: string): string {
 
 /** Replaces the values of variables whose names sound like secrets. */
 function withoutSecrets(text: string): string {
-  return Object.entries(process.env).reduce((rest, [name, value]) => {
-    const isSecret = value !== undefined && value.length >= SHORTEST_SECRET && SECRET_NAMES.test(name);
-    return isSecret ? rest.replaceAll(value, `[${name}]`) : rest;
-  }, text);
+  let rest = text.toWellFormed();
+  for (const [name, value = ""] of Object.entries(process.env).filter(([name]) => SECRET_NAMES.test(name))) {
+    // As JSON and `inspect` write it, and each of its lines.
+    const forms = [value, JSON.stringify(value).slice(1, -1), inspect(value).slice(1, -1), ...value.split("\n")];
+    for (const form of forms.filter(({ length }) => length >= SHORTEST_SECRET)) {
+      rest = rest.replaceAll(form, `[${name}]`);
+    }
+  }
+  return rest;
 }
 
 function replace(path: string, text: string): void {
@@ -146,12 +158,12 @@ function start(): void {
   process.on("beforeExit", () => {
     finish(folder, FAILED, {
       kind: "UnsettledPromise",
-      message: "the function returned a promise that nothing can settle any more: no timer, connection or process was left",
+      message: `${who} waits for a promise that nothing can settle any more: no timer, connection or process was left`,
     });
   });
   process.on("exit", (code) => {
     if (!isFinished) {
-      replace(join(folder, ERROR), JSON.stringify({ kind: "Exit", message: `the function called process.exit(${code})` }));
+      replace(join(folder, ERROR), JSON.stringify({ kind: "Exit", message: `${who} called process.exit(${code})` }));
       process.exitCode = FAILED;
     }
   });

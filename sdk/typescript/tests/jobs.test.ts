@@ -37,6 +37,13 @@ export const throws = () => { throw "a text"; };
 export const rejects = async () => { void Promise.reject(new Error("nobody waits for it")); await wait(60_000); };
 export const leaves = () => process.exit(0);
 export const unsettled = () => new Promise(() => {});
+export const whole = () => ({ density: 2.5e20, negative: -1e19, most: 2 ** 53 });
+export const half = () => ({ ["half \\ud83d"]: "day report \u{1f600}".slice(0, 12) });
+export const badText = () => { throw new Error("half \\ud83d"); };
+export const hidden = () => ({ pattern: /x/ });
+export const noDate = () => ({ at: new Date("x") });
+export const deep = () => { let value = []; for (let i = 0; i < 101; i++) value = [value]; return value; };
+export const lines = () => { throw new Error(JSON.stringify(process.env.THE_KEY)); };
 export const big = () => ({ a: [1, 10n] });
 export const infinite = () => ({ "the rate": 1 / 0 });
 export const circular = () => { const object = {}; object.self = object; return object; };
@@ -132,6 +139,10 @@ describe("a function as a job", () => {
     ["big", /the result\.a\[1\] is a bigint/],
     ["infinite", /the result\["the rate"\] is Infinity/],
     ["circular", /contains itself/],
+    ["hidden", /the result\.pattern is of the class RegExp/],
+    ["noDate", /the result\.at is an invalid date/],
+    ["deep", /more than 100 levels/],
+    ["badText", /half \ufffd/],
     ["number", /exports as something else than a function: number/],
     ["missing", /does not export: missing/],
   ] as const) {
@@ -140,9 +151,45 @@ describe("a function as a job", () => {
     });
   }
 
-  test("a module that fails to import fails the job", async () => {
-    const module = place().write("broken.js", "throw new Error('no licence');");
-    assert.match((await failure(await submit({ module }))).message, /no licence/);
+  for (const [text, why] of [
+    ["throw new Error('no licence');", /no licence/],
+    ["export default (", /broken\.js: /],
+    ["await new Promise(() => {});", /the module waits for a promise/],
+    ["process.exit(0);", /the module called process\.exit\(0\)/],
+  ] as const) {
+    test(`a module that cannot be imported fails the job: ${text}`, async () => {
+      const module = place().write("broken.js", text);
+      assert.match((await failure(await submit({ module }))).message, why);
+    });
+  }
+
+  test("numbers and texts that JSON writes in another way arrive", async () => {
+    assert.deepEqual(await result("whole"), { density: 2.5e20, negative: -1e19, most: 2 ** 53 });
+    assert.deepEqual(await result("half"), { "half \ufffd": "day report \ufffd" });
+    assert.equal(await result("add", { a: 1e20, b: 0 }), 1e20);
+    await state.set("number", 1e20);
+    assert.equal(await state.get("number"), 1e20);
+  });
+
+  test("a secret of several lines is told in no form", async () => {
+    process.env["THE_KEY"] = "begin-of-key\nline-of-key\n";
+    const job = await start("lines");
+    const error = await failure(job);
+    delete process.env["THE_KEY"];
+    const told = JSON.stringify(error.report) + (await job.logs("stderr"));
+    assert.match(told, /THE_KEY/);
+    assert.doesNotMatch(told, /line-of-key/);
+  });
+
+  test("a handle stays with its job, and waits for any time", async () => {
+    const job = await start("add", { a: 1 });
+    assert.equal((await get("last")).id, job.id);
+    assert.equal((await get(job.id.slice(0, 6))).id, job.id);
+    assert.deepEqual([await job.wait(Infinity), await job.wait(30_000.4)], [3, 3]);
+    await assert.rejects(job.wait(Number.NaN), RangeError);
+    for (const text of ["--help", "", "a b"]) {
+      await assert.rejects(get(text), /not the id of a job/);
+    }
   });
 
   test("copies, timers and processes do not keep a job, and it runs once", async () => {

@@ -2,12 +2,14 @@
 
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
-import { readFileSync } from "node:fs";
+import { chmodSync, copyFileSync, mkdirSync, readFileSync, symlinkSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
 import { describe, test } from "node:test";
-import { fileURLToPath } from "node:url";
+import { fileURLToPath, pathToFileURL } from "node:url";
 
 import { binary, get, guard, jobs, UnhangError } from "@unhang/jobs";
 import { McpServer } from "@modelcontextprotocol/server";
+import * as z from "zod";
 import { McpServer as FirstMcpServer } from "@modelcontextprotocol/sdk/server/mcp.js";
 
 import { connected, imports, SDKS, type Sdk, workplace } from "./support.js";
@@ -184,6 +186,14 @@ describe("the tools of a server", () => {
       wrong("a", { timeout: "30 minutes" }, /with a unit/);
       wrong("a", { timeout: "30" }, /with a unit/);
       wrong("a", { state: "a b" }, /state field/);
+      wrong("a", { timeout: "0s" }, /with a unit/);
+      wrong("a", { export: 5 }, /name of the function as a text/);
+      wrong("a", { export: () => 1 }, /name of the function as a text/);
+      wrong("a", { module: undefined }, /`module` is missing/);
+      wrong("a", { module: "./" }, /there is no module/);
+      wrong("a", { inputSchema: z.object({ when: z.date() }) }, /`a` cannot be told to clients/);
+      wrong("a", { inputSchema: z.string() }, /arguments are an object/);
+      durable.job("shape", { module, inputSchema: { a: z.number() } });
       wrong("a", { module: "./nothing.js" }, /nothing\.js; a relative path is relative to .*servers\.test\.js/);
       wrong("a", { module: "nothing" }, /write \.\/nothing for a file/);
       wrong("a", { module: "https://example.org/x.js" }, /is no file/);
@@ -195,13 +205,74 @@ describe("the tools of a server", () => {
     // The pattern of this package lets it through.
     const script = `${imports("server")}
 const server = new McpServer({ name: "x", version: "1" });
-jobs(server).job("work", { module: "./work.js", timeout: "0s" });
+jobs(server).job("work", { module: "./work.js", timeout: "99999999999999999d" });
 await server.connect(new StdioServerTransport());
 `;
     place().write("work.js", "export default () => 1;");
     await connected([process.execPath, place().write("server.js", script)], async (session) => {
-      assert.match(await session.refused("work"), /longer than zero/);
+      assert.match(await session.refused("work"), /^tools\.work\.timeout: `99999999999999999d` is too long/);
     });
+  });
+
+  test("a folder may have any name", async () => {
+    const folder = join(place().folder, "f{job_dir} ${HOME} {{args.x}} $${x} %#");
+    mkdirSync(folder);
+    symlinkSync(join(place().folder, "node_modules"), join(folder, "node_modules"));
+    for (const sdk of SDKS) {
+      const script = join(folder, "server.mjs");
+      writeFileSync(join(folder, "work.mjs"), "export const here = () => import.meta.url;");
+      writeFileSync(script, `${imports(sdk)}
+const server = new McpServer({ name: "x", version: "1" });
+jobs(server).job("here", { module: "./work.mjs", export: "here" });
+await server.connect(new StdioServerTransport());
+`);
+      await connected([process.execPath, script], async (session) => {
+        assert.equal((await session.run("here"))["results"], pathToFileURL(join(folder, "work.mjs")).href);
+      });
+    }
+  });
+
+  test("a program that is gone is told", async () => {
+    const program = place().write("unhang", "");
+    copyFileSync(binary(), program);
+    chmodSync(program, 0o755);
+    place().write("work.js", "export default () => 1;");
+    const script = `${imports("server")}
+import { rmSync } from "node:fs";
+const server = new McpServer({ name: "x", version: "1" });
+jobs(server).job("work", { module: "./work.js" });
+rmSync(process.env.UNHANG_BINARY);
+await server.connect(new StdioServerTransport());
+`;
+    const before = process.env["UNHANG_BINARY"];
+    process.env["UNHANG_BINARY"] = program;
+    try {
+      await connected([process.execPath, place().write("server.js", script)], async (session) => {
+        assert.match(await session.refused("work"), /unhang does not run/);
+      });
+    } finally {
+      process.env["UNHANG_BINARY"] = before;
+    }
+  });
+
+  test("a call before the end of stdin is answered", async () => {
+    place().write("work.js", "export default () => 1;");
+    const script = `${imports("sdk")}
+const server = new McpServer({ name: "x", version: "1" });
+jobs(server).job("work", { module: "./work.js" });
+await server.connect(new StdioServerTransport());
+`;
+    const greeting = { protocolVersion: "2025-11-25", capabilities: {}, clientInfo: { name: "x", version: "1" } };
+    const messages = [
+      { id: 1, method: "initialize", params: greeting },
+      { method: "notifications/initialized" },
+      { id: 2, method: "tools/call", params: { name: "work", arguments: {} } },
+    ];
+    const input = messages.map((message) => `${JSON.stringify({ jsonrpc: "2.0", ...message })}\n`).join("");
+    const told = execFileSync(process.execPath, [place().write("server.js", script)], { encoding: "utf8", input, timeout: 60_000 });
+    const answer = told.split("\n").find((line) => line.includes('"id":2')) ?? "";
+    const id: string = JSON.parse(answer).result.structuredContent.job_id;
+    assert.equal(await (await get(id)).wait(60_000), 1);
   });
 
   test("servers that are made anew for each session share one process", async () => {

@@ -14,6 +14,8 @@ const schema = z.object({ cod: z.number(), days: z.number().default(30), name: z
 const shape = { cod: z.number(), name: z.string().optional() };
 
 same<InputOf<typeof schema>, { cod: number; days: number; name?: string | undefined }>(true);
+const dated = z.object({ when: z.string().transform((text) => new Date(text)), names: z.array(z.string()).transform((list) => new Set(list)) });
+same<InputOf<typeof dated>, { when: string; names: string[] }>(true);
 same<InputOf<typeof shape>, { cod: number; name?: string | undefined }>(true);
 
 export const simulate: JobFunction<typeof schema, { cod: number }> = async ({ cod, days }, job) => {

@@ -6,9 +6,13 @@ gets a function whose parameters carry that schema.
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
+
+from unhang._errors import UnhangError
 
 OFFICIAL = "mcp"
 FASTMCP = "fastmcp"
@@ -48,14 +52,21 @@ class Framework:
         """Returns the type of such a result."""
         raise NotImplementedError
 
-    def add_typed(self, function: Callable[..., Any], name: str, description: str | None, handler: Handler) -> None:
-        """Adds a tool with the signature of `function`, which `handler` answers."""
-        signature = inspect.signature(function, eval_str=True)
+    @classmethod
+    def describe(cls, function: Callable[..., Any]) -> dict[str, Any]:
+        """Returns name, description and schema that the function has as a tool. Raises `UnhangError` if it cannot be one."""
+        server = cls.empty()
+        try:
+            server.add_function(function, function.__name__, None)
+            return server.tools()[0]
+        except Exception as error:
+            raise UnhangError(f"{function.__qualname__} cannot be a tool: {type(error).__name__}: {error}") from error
 
-        async def call(**arguments: Any) -> Any:
-            return self.result(await handler(arguments))
-
-        self._add(call, signature, name, description or inspect.getdoc(function) or "")
+    def tools(self) -> list[dict[str, Any]]:
+        """Returns what `listed` returns, wherever the caller is."""
+        # A loop may run in this thread, and another one cannot.
+        with ThreadPoolExecutor(1) as executor:
+            return executor.submit(lambda: asyncio.run(self.listed())).result()
 
     def add_described(self, name: str, description: str, schema: dict[str, Any], handler: Handler) -> None:
         """Adds a tool with this schema, which `handler` answers."""

@@ -6,22 +6,26 @@ import asyncio
 import inspect
 import json
 import os
+import re
 import tempfile
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 from unhang import _worker
+from unhang._arguments import to_json_arguments
 from unhang._command import run
 from unhang._errors import JobFailedError, JobRefusedError, UnhangError
-from unhang._json import to_json
 from unhang._names import ARGUMENTS, LARGE_RESULT_KEY, RESULTS
 from unhang._target import name_of
 
+_ID = re.compile("[a-z0-9]{1,64}")
 _FAILED = 1
 _NOT_FOUND = 6
 _DEADLINE = 4
 _SLACK = 30.0
+
+_HOW = {"failed": "has failed", "cancelled": "was cancelled", "lost": "is lost"}
 
 ENDED = ("completed", "failed", "cancelled", "lost")
 """The states in which a job stays for ever."""
@@ -31,6 +35,9 @@ class Job:
     """A job, by its id. It holds nothing, so any number of them may stand for one job."""
 
     def __init__(self, id: str) -> None:  # noqa: A002 - the word of the field.
+        # An option of the command line is no id.
+        if not _ID.fullmatch(id):
+            raise UnhangError(f"{id!r} is not the id of a job")
         self.id = id
 
     def __repr__(self) -> str:
@@ -65,7 +72,7 @@ class Job:
         if status["status"] not in ENDED:
             raise UnhangError(f"job {self.id} has no result yet: it is {status['status']}; `wait` waits for the end")
         detail = status.get("detail") or status.get("reason") or ""
-        text = f"job {self.id} is {status['status']}" + (f": {detail}" if detail else "")
+        text = f"job {self.id} {_HOW[status['status']]}" + (f": {detail}" if detail else "")
         raise JobFailedError(text, status["status"], status)
 
     def logs(self, stream: str = "stdout") -> str:
@@ -105,12 +112,15 @@ def submit(
     """
     target = name_of(function)
     bound = inspect.signature(function).bind(*args, **kwargs)
-    text = json.dumps({name: to_json(value, f"the argument `{name}`") for name, value in bound.arguments.items()})
+    text = json.dumps(to_json_arguments(function, bound.arguments))
+    for key, value in (("job_timeout", job_timeout), ("job_name", job_name), ("job_state", job_state)):
+        if not isinstance(value, (str, type(None))):
+            raise TypeError(f"{key} is {value!r}, and not a text")
     with tempfile.TemporaryDirectory(prefix="unhang-") as place:
         path = os.path.join(place, ARGUMENTS)
         with open(path, "x", encoding="utf-8") as file:
             file.write(text)
-        words = ["job", "run", "--output", "json", "--name", job_name or function.__name__, "--input", path]
+        words = ["job", "run", "--output", "json", "--name", function.__name__ if job_name is None else job_name, "--input", path]
         words += ["--result", RESULTS]
         if job_timeout is not None:
             words += ["--timeout", job_timeout]
@@ -132,9 +142,8 @@ async def submit_async(function: Callable[..., Any], /, *args: Any, **kwargs: An
 
 def get(id: str) -> Job:  # noqa: A002 - the word of the field.
     """Finds a job by its id. Raises `UnhangError` if there is none."""
-    job = Job(id)
-    job.status()
-    return job
+    # `last` and a prefix stand for another job later.
+    return Job(str(Job(id).status()["job_id"]))
 
 
 def _whole(result: Any) -> Any:

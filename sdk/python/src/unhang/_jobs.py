@@ -12,6 +12,7 @@ from importlib import resources
 from typing import Any, TypeVar, overload
 
 from unhang import _toml, _worker
+from unhang._arguments import typed
 from unhang._binary import VARIABLE, binary
 from unhang._errors import UnhangError
 from unhang._frameworks import Framework, of_server
@@ -20,13 +21,15 @@ from unhang._handle import command
 from unhang._json import NotJsonError, to_json
 from unhang._names import RESULTS
 from unhang._schema import describe
-from unhang._target import name_of
+from unhang._target import check_binding, name_of
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 _TOOL_NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")
 _STATE_FIELD = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
 _TIMEOUT = re.compile(r"\s*(?:\d+(?:\.\d+)?\s*(?:ms|s|m|h|d|w)\s*)+", re.ASCII)
+
+_EXAMPLES = {"timeout": '"30m"', "state": '"design"'}
 
 _known: weakref.WeakKeyDictionary[Any, Jobs] = weakref.WeakKeyDictionary()
 
@@ -51,6 +54,7 @@ class Jobs:
         self._framework = framework
         self._gateway = Gateway()
         self._names: set[str] = set()
+        self._targets: dict[str, Callable[..., Any]] = {}
         self._has_state = False
         # A server file that a job imports offers nothing to anybody.
         self._is_worker = _worker.is_worker()
@@ -103,7 +107,7 @@ class Jobs:
         if self._is_worker:
             return
         found = describe(self._framework.name, target)
-        name = name or found.name
+        name = found.name if name is None else name
         schema = found.schema
         keys = self._declare(name, target, timeout, state, schema)
         self._framework.add_described(name, description or found.description, schema, functools.partial(self._call, name))
@@ -115,10 +119,14 @@ class Jobs:
         if self._is_worker:
             return function
         target = name_of(function)
-        name = name or function.__name__
-        # The framework checks the arguments, and may give them another form.
+        if self._targets.setdefault(target, function) is not function:
+            raise UnhangError(f"{target} is the name of two functions, and a job finds a function by its name; rename one")
+        name = function.__name__ if name is None else name
+        found = self._framework.describe(function)
+        # The types are checked here, and the function gets the arguments as they came.
         keys = self._declare(name, target, timeout, state, {"additionalProperties": True})
-        self._framework.add_typed(function, name, description, functools.partial(self._call, name))
+        handler = functools.partial(self._call_typed, name, function)
+        self._framework.add_described(name, description or found["description"], found["schema"], handler)
         self._gateway.add(keys)
         return function
 
@@ -134,7 +142,7 @@ class Jobs:
         return _toml.tool(
             name,
             {
-                "command": command(target),
+                "command": _toml.literal(command(target)),
                 "mode": "job",
                 "cwd": os.getcwd(),
                 "inherit-env": True,
@@ -148,13 +156,18 @@ class Jobs:
 
     def _check(self, name: str, timeout: str | None, state: str | None) -> None:
         """Raises `UnhangError` where a mistake was made, and not at the first call."""
+        for key, value in (("timeout", timeout), ("state", state)):
+            if not isinstance(value, (str, type(None))):
+                raise TypeError(f'the {key} of `{name}` is {value!r}; write a text, such as {_EXAMPLES[key]}')
         if not _TOOL_NAME.fullmatch(name):
             raise UnhangError(f"{name!r} is not a name for a tool: use letters, digits, _, - and ., at most 128")
         if name in {tool["name"] for tool in _job_tools()}:
             raise UnhangError(f"`{name}` is the name of a tool that unhang itself offers; give your tool another `name`")
+        if any(tool["name"] == name for tool in self._framework.tools()) and name not in self._names:
+            raise UnhangError(f"this server has a tool `{name}` already; give one of the two another name")
         if name in self._names:
             raise UnhangError(f"this server has a job tool `{name}` already; give one of the two another `name`")
-        if timeout is not None and not _TIMEOUT.fullmatch(timeout):
+        if timeout is not None and not (_TIMEOUT.fullmatch(timeout) and re.search("[1-9]", timeout)):
             raise UnhangError(f'the timeout of `{name}` is {timeout!r}; write a number with a unit, such as "90s" or "30m"')
         if state is not None and not _STATE_FIELD.fullmatch(state):
             raise UnhangError(
@@ -163,10 +176,21 @@ class Jobs:
 
     def _add_tools(self, *, state: bool) -> None:
         """Adds the tools about jobs, or those about the state."""
+        known = {tool["name"] for tool in self._framework.tools()}
         for tool in _job_tools():
             if tool["name"].endswith("_state") == state:
+                if tool["name"] in known:
+                    raise UnhangError(f"this server has a tool `{tool['name']}` already, which is the name of a tool about jobs; rename it")
                 handler = functools.partial(self._call, tool["name"])
                 self._framework.add_described(tool["name"], tool["description"], tool["inputSchema"], handler)
+
+    async def _call_typed(self, name: str, function: Callable[..., Any], arguments: dict[str, Any]) -> dict[str, Any]:
+        try:
+            check_binding(function)
+            typed(function, arguments)
+        except (TypeError, ValueError) as error:
+            return _refusal(error)
+        return await self._call(name, arguments)
 
     async def _call(self, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
         try:
@@ -174,8 +198,12 @@ class Jobs:
             plain = {key: to_json(value, f"the argument `{key}`") for key, value in arguments.items()}
             return await self._gateway.call(name, plain)
         except (UnhangError, NotJsonError) as error:
-            # A framework hides the text of an exception from the client.
-            return {"content": [{"type": "text", "text": str(error)}], "isError": True}
+            return _refusal(error)
+
+
+def _refusal(error: Exception) -> dict[str, Any]:
+    # A framework hides the text of an exception from the client.
+    return {"content": [{"type": "text", "text": str(error)}], "isError": True}
 
 
 @functools.lru_cache(maxsize=None)

@@ -12,7 +12,9 @@ import uuid
 from collections.abc import Mapping
 from typing import Any
 
-_DEEPEST = 200
+# The program refuses JSON that is nested more deeply, with what stands around this value.
+_DEEPEST = 100
+_SMALLEST, _LARGEST = -(1 << 63), (1 << 64) - 1
 _LONGEST_PLACE = 100
 
 
@@ -28,18 +30,25 @@ def to_json(value: Any, place: str = "the result", depth: int = 0) -> Any:
     """
     if depth > _DEEPEST:
         raise NotJsonError(f"more than {_DEEPEST} levels are nested, or a part contains itself, at {place[:_LONGEST_PLACE]}…")
-    if value is None or isinstance(value, (bool, str)):
+    if value is None or isinstance(value, bool):
         return value
+    if isinstance(value, str):
+        return well_formed(value)
     if isinstance(value, enum.Enum):
         return to_json(value.value, place, depth + 1)
     if isinstance(value, int):
+        if not _SMALLEST <= value <= _LARGEST:
+            raise NotJsonError(f"{place} is a whole number of more than 64 bits; use a float or a string in its place")
         return int(value)
     if isinstance(value, float):
         if not math.isfinite(value):
-            raise NotJsonError(f"{place} is {value}, which JSON does not have; return None or a string in its place")
+            raise NotJsonError(f"{place} is {value}, which JSON does not have; use None or a string in its place")
         return float(value)
     if isinstance(value, Mapping):
-        return {_key(key, place): to_json(member, f"{place}[{key!r}]", depth + 1) for key, member in value.items()}
+        members = {_key(key, place): to_json(member, f"{place}[{key!r}]", depth + 1) for key, member in value.items()}
+        if len(members) != len(value):
+            raise NotJsonError(f"two keys of {place} are the same as strings, and JSON's keys are strings")
+        return members
     if isinstance(value, tuple) and hasattr(value, "_asdict"):
         return to_json(value._asdict(), place, depth + 1)
     if isinstance(value, (list, tuple)):
@@ -53,6 +62,11 @@ def to_json(value: Any, place: str = "the result", depth: int = 0) -> Any:
     return _of_library(value, place, depth)
 
 
+def well_formed(text: str) -> str:
+    """Returns the text with U+FFFD in the place of half surrogate pairs, which UTF-8 does not have."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
 def _of_library(value: Any, place: str, depth: int) -> Any:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         members = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
@@ -63,12 +77,12 @@ def _of_library(value: Any, place: str, depth: int) -> Any:
     if type(value).__module__.split(".")[0] in ("numpy", "jax", "jaxlib", "torch") and hasattr(value, "tolist"):
         return to_json(value.tolist(), place, depth + 1)
     kind = f"{type(value).__module__}.{type(value).__qualname__}".removeprefix("builtins.")
-    raise NotJsonError(f"{place} is a {kind}, which has no JSON form; return numbers, strings, lists and dicts")
+    raise NotJsonError(f"{place} is of the type {kind}, which has no JSON form; use numbers, strings, lists and dicts")
 
 
 def _key(key: Any, place: str) -> str:
     if isinstance(key, str):
-        return key
+        return well_formed(key)
     if isinstance(key, (int, uuid.UUID, datetime.date)) and not isinstance(key, bool):
         return str(key)
     raise NotJsonError(f"a key of {place} is {key!r}, and JSON's keys are strings")

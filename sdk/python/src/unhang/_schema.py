@@ -5,19 +5,21 @@
 
 from __future__ import annotations
 
-import asyncio
+import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
+import tempfile
 from dataclasses import dataclass
-from typing import Any
+from typing import IO, Any
 
 from unhang import _worker
 from unhang._errors import UnhangError
 from unhang._target import TargetError, check_signature, load
 
-_LIMIT = 300.0
+_LIMIT = 120.0
 _MARK = "unhang-description: "
 
 
@@ -34,29 +36,43 @@ def describe(framework: str, target: str) -> Description:
     """Imports the function in a process of its own, and returns its description. Raises `UnhangError` if that does not work."""
     words = _worker.command("unhang._schema", framework, target)
     environment = {**os.environ, **_worker.environment()}
-    try:
-        told = subprocess.run(
-            words, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_LIMIT, env=environment
+    # Files and no pipes: a process that the module has left keeps a pipe open.
+    with tempfile.TemporaryFile() as stdout, tempfile.TemporaryFile() as stderr:
+        process = subprocess.Popen(
+            words, stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr, env=environment, start_new_session=True
         )
-    except subprocess.TimeoutExpired as error:
-        raise UnhangError(f"{target} could not be imported within {_LIMIT:g} s") from error
-    found = [line.removeprefix(_MARK) for line in told.stdout.splitlines() if line.startswith(_MARK)]
-    if told.returncode != 0 or not found:
-        last = next((line for line in reversed(told.stderr.splitlines()) if line.strip()), "")
-        raise UnhangError(f"{target} cannot be a tool: {last.strip() or f'exit code {told.returncode}'}")
+        try:
+            code = process.wait(_LIMIT)
+        except subprocess.TimeoutExpired as error:
+            raise UnhangError(f"{target} could not be imported within {_LIMIT:g} s") from error
+        finally:
+            # The process has not been reaped if its time is over, and its group has its number as long as somebody is in it.
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        printed, told = _text_of(stdout), _text_of(stderr)
+    found = [line.removeprefix(_MARK) for line in printed.splitlines() if line.startswith(_MARK)]
+    if code != 0 or not found:
+        last = next((line for line in reversed(told.splitlines()) if line.strip()), "")
+        how = f"its module ended the process with exit code {code}, or closed stdout"
+        raise UnhangError(f"{target} cannot be a tool: {last.strip() or how}")
     return Description(**json.loads(found[-1]))
+
+
+def _text_of(file: IO[bytes]) -> str:
+    file.seek(0)
+    return file.read().decode("utf-8", "replace")
 
 
 def _main(framework: str, target: str) -> None:
     from unhang._frameworks import of_name
 
+    # Whatever becomes of `sys.stdout` in the module.
+    output = os.fdopen(os.dup(1), "w", encoding="utf-8")
     function = load(target)
     check_signature(function)
-    server = of_name(framework).empty()
-    server.add_function(function, function.__name__, None)
-    tool = asyncio.run(server.listed())[0]
     # What the module prints stands on lines of its own.
-    print("\n" + _MARK + json.dumps(tool), flush=True)
+    print("\n" + _MARK + json.dumps(of_name(framework).describe(function)), file=output, flush=True)
     # A thread that the module has started must not keep this process.
     os._exit(0)
 

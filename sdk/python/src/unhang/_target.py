@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import os
+import re
 import runpy
 import sys
 from collections.abc import Callable
@@ -15,6 +16,12 @@ from typing import Any
 
 SCRIPT_NAME = "__unhang_job__"
 """The `__name__` of a script in a job, so that what stands behind `if __name__ == "__main__":` does not run."""
+
+
+_CONTEXT = re.compile(r"(?:^|\b(?:mcp|fastmcp)\.[\w.]*\.)Context\b")
+
+_script: str | None = None
+"""The script that this process has loaded under that name."""
 
 
 class TargetError(TypeError):
@@ -36,12 +43,30 @@ def name_of(function: Callable[..., Any]) -> str:
     if "." in name:
         raise TargetError(f"{name} is a method; write a function at the top of a module that makes the object and calls it")
     check_signature(function)
+    check_binding(function)
     return f"{_place(module, name)}:{name}"
+
+
+def check_binding(function: Callable[..., Any]) -> None:
+    """Raises `TargetError` if the name of the function stands for another function by now. A decorator around it may be there."""
+    found = getattr(sys.modules.get(function.__module__), function.__name__, function)
+    is_another = getattr(found, "__qualname__", None) == function.__qualname__ and not hasattr(found, "__wrapped__")
+    if is_another and getattr(found, "__code__", None) is not getattr(function, "__code__", None):
+        raise TargetError(
+            f"the name {function.__name__} of {function.__module__} stands for another function than this one, "
+            "and a job finds a function by its name; give the two different names"
+        )
 
 
 def check_signature(function: Callable[..., Any]) -> None:
     """Raises `TargetError` if a parameter of the function has no JSON form."""
-    for parameter in inspect.signature(function).parameters.values():
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        raise TargetError(f"{function.__qualname__} is a generator; return a list, or report each step by `unhang.progress`")
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except ValueError as error:
+        raise TargetError(f"{function.__qualname__} has no signature; write a function with `def` that calls it") from error
+    for parameter in parameters:
         kinds = {
             inspect.Parameter.VAR_POSITIONAL: f"*{parameter.name}",
             inspect.Parameter.VAR_KEYWORD: f"**{parameter.name}",
@@ -57,9 +82,17 @@ def check_signature(function: Callable[..., Any]) -> None:
                 f"the parameter `{parameter.name}` of {function.__qualname__} has no type; "
                 f"write one, for example `{parameter.name}: float`"
             )
+        if _CONTEXT.search(str(parameter.annotation)):
+            raise TargetError(
+                f"the parameter `{parameter.name}` of {function.__qualname__} is the context of a request, and a job has none; "
+                "leave it out, and call unhang.progress and unhang.log"
+            )
 
 
 def _place(module: str, name: str) -> str:
+    if module == SCRIPT_NAME and _script is not None:
+        # A job of a script submits another one.
+        return _script
     if module != "__main__":
         return module
     main = sys.modules["__main__"]
@@ -78,10 +111,12 @@ def _place(module: str, name: str) -> str:
 
 def load(target: str) -> Callable[..., Any]:
     """Imports the function with this name, or raises `TargetError`. Errors of the module itself go through."""
+    global _script
     place, _, name = target.rpartition(":")
     if not place:
         raise TargetError(f"{target!r} is not a function; write module:function")
     if os.path.isabs(place):
+        _script = place
         found = runpy.run_path(place, run_name=SCRIPT_NAME).get(name)
     else:
         found = getattr(importlib.import_module(place), name, None)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
+
+_PLACEHOLDER = re.compile(r"\{([A-Za-z_][\w.-]*)\}")
 
 
 def value(item: Any) -> str:
@@ -17,7 +20,17 @@ def value(item: Any) -> str:
         return "true" if item else "false"
     if isinstance(item, (int, float)):
         return repr(item)
-    return _text(str(item))
+    return _text(_plain(str(item)))
+
+
+def _plain(text: str) -> str:
+    """Returns a text that stands for itself where `${NAME}` is a variable."""
+    return text.replace("${", "$${")
+
+
+def literal(words: list[str]) -> list[str]:
+    """Returns the words of a command that stand for themselves where `{NAME}` is a placeholder."""
+    return [_PLACEHOLDER.sub(r"{{\1}}", word) for word in words]
 
 
 def _is_null(item: Any) -> bool:

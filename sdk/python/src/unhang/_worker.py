@@ -12,6 +12,7 @@ import sys
 _FOLDER = "UNHANG_PYTHON_FOLDER"
 
 _is_worker = False
+_folder: str | None = None
 
 # `sys` is part of the interpreter, so nothing is imported before the working folder has left the path.
 _BEGIN = "import sys; sys.path[:1] = [] if sys.path[:1] == [''] else sys.path[:1]; from {module} import start; start()"
@@ -24,20 +25,26 @@ def command(module: str, *words: str) -> list[str]:
 
 def environment() -> dict[str, str]:
     """Returns the variables that a worker needs besides those of this process: where modules are imported from first."""
+    return {_FOLDER: _folder or _first_folder()}
+
+
+def _first_folder() -> str:
     main = getattr(sys.modules.get("__main__"), "__file__", None)
     spec = getattr(sys.modules.get("__main__"), "__spec__", None)
+    if spec is not None and spec.name == "__main__":
+        # `python folder` and `python app.zip`
+        return os.path.abspath(sys.path[0])
     # `python -m` and `python -c` import from the working folder, and `python script.py` from that of the script.
-    folder = os.getcwd() if main is None or spec is not None else os.path.dirname(os.path.abspath(main))
-    return {_FOLDER: folder}
+    return os.getcwd() if main is None or spec is not None else os.path.dirname(os.path.abspath(main))
 
 
 def begin() -> list[str]:
     """Makes this process a worker, and returns the words behind its command."""
-    global _is_worker
+    global _is_worker, _folder
     _is_worker = True
-    folder = os.environ.pop(_FOLDER, None)
-    if folder is not None:
-        sys.path[:] = [folder] + [path for path in sys.path if path != folder]
+    _folder = os.environ.pop(_FOLDER, None)
+    if _folder is not None:
+        sys.path[:] = [_folder] + [path for path in sys.path if path != _folder]
     return sys.argv[1:]
 
 

@@ -14,13 +14,13 @@ import os
 import signal
 import sys
 import traceback
-import typing
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from unhang import _inside, _worker
-from unhang._json import to_json
+from unhang._arguments import typed
+from unhang._json import to_json, well_formed
 from unhang._names import ARGUMENTS, ERROR, LARGE_RESULT, LARGE_RESULT_KEY, LARGEST_RESULT, RESULTS
 from unhang._target import TargetError, load
 
@@ -62,25 +62,12 @@ def main(target: str) -> int:
 
 def _called(function: Callable[..., Any], folder: Path) -> Any:
     arguments = json.loads((folder / ARGUMENTS).read_text(encoding="utf-8"))
-    result = function(**_typed(function, arguments))
+    result = function(**typed(function, arguments))
     return asyncio.run(_awaited(result)) if inspect.isawaitable(result) else result
 
 
 async def _awaited(result: Any) -> Any:
     return await result
-
-
-def _typed(function: Callable[..., Any], arguments: dict[str, Any]) -> dict[str, Any]:
-    """Returns the arguments as the types that the function asks for. Without pydantic they stay as JSON has them."""
-    try:
-        import pydantic
-    except ImportError:
-        return arguments
-    hints = typing.get_type_hints(function, include_extras=True)
-    return {
-        name: pydantic.TypeAdapter(hints[name]).validate_python(value) if name in hints else value
-        for name, value in arguments.items()
-    }
 
 
 def _of_exit(error: SystemExit) -> dict[str, Any]:
@@ -90,22 +77,38 @@ def _of_exit(error: SystemExit) -> dict[str, Any]:
 def _of_error(error: BaseException) -> dict[str, Any]:
     if isinstance(error, TargetError):
         return {"kind": "TargetError", "message": _without_secrets(str(error))}
-    trace = "".join(traceback.format_exception(error))
+    trace = _trace_of(error)
     # A person reads the log, so the whole trace goes there too.
     trace = _without_secrets(trace)
     print(trace, file=sys.stderr, flush=True)
     shown = trace if len(trace) <= _LONGEST_TRACEBACK else "…" + trace[-_LONGEST_TRACEBACK:]
-    message = _without_secrets(str(error))[:_LONGEST_TRACEBACK]
+    message = _without_secrets(_text_of(error))[:_LONGEST_TRACEBACK]
     return {"kind": type(error).__name__, "message": message, "traceback": shown}
 
 
+def _text_of(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception as failure:
+        return f"a {type(error).__name__}, whose text cannot be had: {type(failure).__name__}"
+
+
+def _trace_of(error: BaseException) -> str:
+    try:
+        return "".join(traceback.format_exception(error))
+    except Exception:
+        return _text_of(error) + "\n" + "".join(traceback.format_tb(error.__traceback__))
+
+
 def _without_secrets(text: str) -> str:
-    """Replaces the values of variables whose names sound like secrets."""
+    """Replaces the values of variables whose names sound like secrets, also as `repr` and JSON write them, and their lines."""
     for name, value in os.environ.items():
-        is_secret = any(part in name.upper() for part in _SECRET_NAMES)
-        if is_secret and len(value) >= _SHORTEST_SECRET:
-            text = text.replace(value, f"[{name}]")
-    return text
+        if any(part in name.upper() for part in _SECRET_NAMES):
+            forms = {value, repr(value)[1:-1], json.dumps(value)[1:-1], *value.splitlines()}
+            for form in sorted(forms, key=len, reverse=True):
+                if len(form) >= _SHORTEST_SECRET:
+                    text = text.replace(form, f"[{name}]")
+    return well_formed(text)
 
 
 def _replace(path: Path, text: str) -> None:
@@ -121,7 +124,7 @@ def _private(path: str, flags: int) -> int:
     return os.open(path, flags, 0o600)
 
 
-def _finish(code: int) -> typing.NoReturn:
+def _finish(code: int) -> NoReturn:
     """Ends this process. Threads that the function has left do not keep it: the result is written."""
     try:
         atexit._run_exitfuncs()

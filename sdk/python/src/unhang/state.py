@@ -22,4 +22,4 @@ def get(field: str, default: Any = None) -> Any:
 
 def set(field: str, value: Any) -> None:  # noqa: A001 - `unhang.state.set` is the name that people expect.
     """Sets a field to a value. The value may be anything that a job may return."""
-    run(["state", "set", field, "-"], stdin=json.dumps(to_json(value)))
+    run(["state", "set", field, "-"], stdin=json.dumps(to_json(value, "the value")))
