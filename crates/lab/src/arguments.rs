@@ -49,7 +49,7 @@ pub(crate) struct BenchArguments {
     /// The folder for the data of the run [default: ~/.local/state/unhang]
     #[arg(long, env = "UNHANG_HOME", hide_env_values = true, value_name = "DIR")]
     pub(crate) home: Option<PathBuf>,
-    /// Measure only one part: `unhang wrap`, the jobs, the command line, `unhang serve --http`, or slow calls
+    /// Measure only one part: `unhang wrap`, the jobs, the command line, `unhang serve --http`, slow calls, or functions
     #[arg(long, value_name = "PART", value_enum)]
     pub(crate) only: Option<BenchPart>,
     /// Also measure this wrapper: a command before a server's command; split at white space, quotes keep words together
@@ -61,6 +61,12 @@ pub(crate) struct BenchArguments {
     /// The nginx to compare with `unhang serve --http` [default: the one in PATH, or /usr/sbin/nginx]
     #[arg(long, value_name = "PATH")]
     pub(crate) nginx: Option<PathBuf>,
+    /// Also measure functions as jobs of a server in Python: a Python with `mcp` and the package `unhang`
+    #[arg(long, value_name = "PATH")]
+    pub(crate) python: Option<PathBuf>,
+    /// Also measure functions as jobs of a server in TypeScript: a `node_modules` with `@modelcontextprotocol/server`, `@unhang/jobs` and zod
+    #[arg(long, value_name = "DIR")]
+    pub(crate) node_modules: Option<PathBuf>,
     /// Fail if a figure misses its bar
     #[arg(long)]
     pub(crate) check: bool,
@@ -112,8 +118,10 @@ pub(crate) enum BenchPart {
     Commands,
     // The gateway.
     Gateway,
-    // Calls that become jobs. Without texts of their own the help names all on one line.
+    // Calls that become jobs.
     Slow,
+    // Functions of servers in other languages. Without texts of their own the help names all on one line.
+    Functions,
 }
 
 /// The words of a `--peer`.

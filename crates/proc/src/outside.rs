@@ -10,7 +10,7 @@
 //! - Both sides ask the kernel who the other one is: the same user, and on the other end the process whose name the socket has.
 //! - A watcher waits for nobody: a client that connects and says nothing keeps neither other clients nor the watcher's own work.
 //! - Only Linux has such sockets. Elsewhere nobody listens, and a supervisor starts where the engine is.
-//! - A client waits for [`ANSWER_LIMIT`] at most. It may then start the supervisor itself: only one supervisor gets a job's lock.
+//! - A client waits for two seconds at most. It may then start the supervisor itself: only one supervisor gets a job's lock.
 
 use std::{
     collections::VecDeque,

@@ -17,6 +17,7 @@
 mod answers;
 mod commands;
 mod echo_server;
+mod functions;
 pub(crate) mod gateway;
 mod jobs;
 mod one_processor;
@@ -32,6 +33,7 @@ use unhang_demo_servers::bounded_waits;
 
 pub use commands::{CommandFigures, CommandPlan, CommandRound, measure_commands};
 pub(crate) use echo_server::echo;
+pub use functions::{FunctionLanguage, FunctionPlan, FunctionRound, measure_functions};
 pub(crate) use gateway::echo_over_http;
 pub use gateway::{
     CrowdPlan, CrowdRound, GatewayFigures, GatewayPlan, GatewayRound, measure_crowd, measure_gateway,

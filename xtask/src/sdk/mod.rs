@@ -27,6 +27,7 @@ pub(crate) fn every(project: &Project) -> Result<(), ChoreFailure> {
             program.display()
         )));
     }
+    report::timed("sdk/build", || typescript::build(project).map(drop))?;
     report::timed("sdk/python", || python::check(project))?;
     report::timed("sdk/typescript", || typescript::check(project))
 }

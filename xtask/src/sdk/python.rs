@@ -1,4 +1,4 @@
-//! The Python package: mypy checks its types, and pytest runs its tests with both frameworks.
+//! The Python package: mypy and pyright check its types, and pytest runs its tests with both frameworks.
 
 use std::path::PathBuf;
 
@@ -7,7 +7,7 @@ use crate::project::Project;
 use crate::run::{self, ProgramRun};
 use crate::tools;
 
-use super::TESTS_DEADLINE;
+use super::{TESTS_DEADLINE, typescript};
 
 /// The folder of the package, below the checkout.
 const SOURCES: &str = "sdk/python";
@@ -18,6 +18,10 @@ pub(super) fn check(project: &Project) -> Result<(), ChoreFailure> {
     let sources = project.root().join(SOURCES);
     let requirements = sources.join("requirements.txt");
     tools::python_environment(project, &project.below_target(SOURCES), &requirements)?;
+    // pyright is a program for Node.js.
+    let task = ProgramRun::new("node", &sources, project.log("sdk-pyright"), TESTS_DEADLINE);
+    let task = task.arguments([typescript::module(project, "pyright/index.js")]);
+    run::run(task.arguments(["--project", ".", "--pythonpath"]).arguments([interpreter(project)]))?;
     for (tool, words) in [("mypy", &[][..]), ("pytest", &["-q", "-p", "no:cacheprovider"])] {
         let log = project.log(&format!("sdk-{tool}"));
         let task = ProgramRun::new(interpreter(project), &sources, log, TESTS_DEADLINE);

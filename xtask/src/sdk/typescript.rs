@@ -48,9 +48,8 @@ pub(crate) fn build(project: &Project) -> Result<PathBuf, ChoreFailure> {
     Ok(package)
 }
 
-/// Checks and tests the package.
+/// Tests the package, which is built.
 pub(super) fn check(project: &Project) -> Result<(), ChoreFailure> {
-    build(project)?;
     let (sources, folder) = (project.root().join(SOURCES), project.below_target(SOURCES));
     let tests = folder.join("tests");
     files::empty(&tests)?;
@@ -82,8 +81,13 @@ pub(super) fn check(project: &Project) -> Result<(), ChoreFailure> {
     Ok(())
 }
 
+/// A file of an installed module.
+pub(super) fn module(project: &Project, path: &str) -> PathBuf {
+    project.below_target(SOURCES).join("node_modules").join(path)
+}
+
 fn compile(project: &Project, folder: &Path) -> Result<(), ChoreFailure> {
-    let compiler = project.below_target(SOURCES).join("node_modules/.bin/tsc");
+    let compiler = module(project, ".bin/tsc");
     let task = ProgramRun::new(compiler, folder, project.log("sdk-tsc"), COMPILE_DEADLINE);
     run::run(task.arguments(["--project", "."]))
 }

@@ -1,4 +1,4 @@
-//! `unhang-lab bench`: measures what guard, jobs, command line, gateway and slow calls cost, in one run beside the floor.
+//! `unhang-lab bench`: measures what guard, jobs, command line, gateway, slow calls and functions cost, in one run beside the floor.
 //!
 //! The load generator is the zoo's; this module assembles, compares and shows the parts. The figures say what was measured, never what
 //! should have been.
@@ -7,6 +7,7 @@
 
 mod commands;
 mod data_folder;
+mod functions;
 mod gateway;
 mod jobs;
 mod measures;
@@ -38,6 +39,15 @@ pub(crate) fn run(bench: &BenchArguments) -> ExitCode {
     }
     if !is_wanted(BenchPart::Gateway) && bench.nginx.is_some() {
         output::error("--nginx needs the part `gateway`, which --only leaves out", None);
+        return ExitCode::from(exit::USAGE);
+    }
+    let has_languages = bench.python.is_some() || bench.node_modules.is_some();
+    if has_languages && !is_wanted(BenchPart::Functions) {
+        output::error("--python and --node-modules need the part `functions`, which --only leaves out", None);
+        return ExitCode::from(exit::USAGE);
+    }
+    if !has_languages && bench.only == Some(BenchPart::Functions) {
+        output::error("the part `functions` needs --python, --node-modules, or both", None);
         return ExitCode::from(exit::USAGE);
     }
     let programs = match MeasuredPrograms::find(&bench.product, MeasuredQuality::Cost) {
@@ -84,6 +94,13 @@ pub(crate) fn run(bench: &BenchArguments) -> ExitCode {
     }
     if is_wanted(BenchPart::Slow) {
         match slow::measure(&programs, bench) {
+            Ok(part) => parts.push(part),
+            Err(exit::UNREACHABLE) => is_whole = false,
+            Err(code) => return ExitCode::from(code),
+        }
+    }
+    if has_languages {
+        match functions::measure(&programs, bench) {
             Ok(part) => parts.push(part),
             Err(exit::UNREACHABLE) => is_whole = false,
             Err(code) => return ExitCode::from(code),

@@ -19,6 +19,12 @@ pub fn median(values: &[f64]) -> Option<f64> {
     Some(f64::midpoint(lower, upper))
 }
 
+/// Which part of a whole so many are.
+#[expect(clippy::cast_precision_loss, reason = "counts stay far below the 52 bits of a mantissa")]
+pub(super) fn fraction(part: usize, whole: usize) -> f64 {
+    part as f64 / whole as f64
+}
+
 /// How much more the one is than the other.
 #[expect(clippy::cast_precision_loss, reason = "sizes stay far below the 52 bits of a mantissa")]
 pub(super) fn difference(after: u64, before: u64) -> f64 {

@@ -10,7 +10,7 @@ import asyncio
 import inspect
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, cast
 
 from unhang._errors import UnhangError
 
@@ -154,7 +154,7 @@ def of_server(server: Any) -> Framework:
             return FastMcp(server)
         if kind.__name__ == "MCPServer" and kind.__module__.split(".")[0] == "mcp":
             return Official(server)
-    kind = type(server)
+    kind = cast("type[Any]", type(server))
     raise TypeError(
         f"unhang.jobs takes an mcp.server.mcpserver.MCPServer (mcp 2) or a fastmcp.FastMCP, not a "
         f"{kind.__module__}.{kind.__qualname__}"
@@ -172,7 +172,7 @@ def _parameters(schema: dict[str, Any]) -> list[inspect.Parameter]:
 
     definitions = schema.get("$defs", {})
     required = set(schema.get("required", ()))
-    found = []
+    found: list[inspect.Parameter] = []
     for name, member in schema.get("properties", {}).items():
         member = _inlined(member, definitions, ())
         kind = _TYPES.get(str(member.get("type")), Any)
@@ -192,14 +192,15 @@ def _annotated(kind: Any, schema: Any) -> Any:
 def _inlined(member: Any, definitions: dict[str, Any], above: tuple[str, ...]) -> Any:
     """Puts definitions in the place of references. A type that contains itself is not described further: unhang checks it."""
     if isinstance(member, list):
-        return [_inlined(part, definitions, above) for part in member]
+        return [_inlined(part, definitions, above) for part in cast("list[Any]", member)]
     if not isinstance(member, dict):
         return member
-    reference = str(member.get("$ref", ""))
+    schema = cast("dict[str, Any]", member)
+    reference = str(schema.get("$ref", ""))
     name = reference.removeprefix("#/$defs/")
     if reference and name in definitions:
         if name in above:
             return {}
-        rest = {key: part for key, part in member.items() if key != "$ref"}
+        rest = {key: part for key, part in schema.items() if key != "$ref"}
         return {**_inlined(definitions[name], definitions, (*above, name)), **rest}
-    return {key: _inlined(part, definitions, above) for key, part in member.items()}
+    return {key: _inlined(part, definitions, above) for key, part in schema.items()}

@@ -10,7 +10,7 @@ import re
 import tempfile
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from unhang import _worker
 from unhang._arguments import to_json_arguments
@@ -46,8 +46,8 @@ class Job:
     def status(self) -> dict[str, Any]:
         """Returns the record of the job: `status`, `progress`, `created_at` and so on."""
         told = run(["job", "show", self.id, "--output", "json"])
-        record = json.loads(told.stdout)
-        return dict(record[0] if isinstance(record, list) else record)
+        record: Any = json.loads(told.stdout)
+        return cast("dict[str, Any]", record[0] if isinstance(record, list) else record)
 
     def wait(self, timeout: float | None = None) -> Any:
         """Waits until the job has ended, and returns its result.
@@ -113,7 +113,8 @@ def submit(
     target = name_of(function)
     bound = inspect.signature(function).bind(*args, **kwargs)
     text = json.dumps(to_json_arguments(function, bound.arguments))
-    for key, value in (("job_timeout", job_timeout), ("job_name", job_name), ("job_state", job_state)):
+    given: dict[str, object] = {"job_timeout": job_timeout, "job_name": job_name, "job_state": job_state}
+    for key, value in given.items():
         if not isinstance(value, (str, type(None))):
             raise TypeError(f"{key} is {value!r}, and not a text")
     with tempfile.TemporaryDirectory(prefix="unhang-") as place:
@@ -148,16 +149,19 @@ def get(id: str) -> Job:  # noqa: A002 - the word of the field.
 
 def _whole(result: Any) -> Any:
     """Returns the result, from its own file if it is a large one."""
-    if isinstance(result, dict) and set(result) == {LARGE_RESULT_KEY, "bytes"}:
-        with open(result[LARGE_RESULT_KEY], encoding="utf-8") as file:
-            return json.load(file)
+    if isinstance(result, dict):
+        members = cast("dict[str, Any]", result)
+        if set(members) == {LARGE_RESULT_KEY, "bytes"}:
+            with open(members[LARGE_RESULT_KEY], encoding="utf-8") as file:
+                return json.load(file)
+        return members
     return result
 
 
 def list_jobs(limit: int = 100) -> list[dict[str, Any]]:
     """Returns the records of the newest jobs on this data folder, the newest first."""
-    records = json.loads(run(["job", "list", "--limit", str(limit), "--output", "json"]).stdout)
-    return [dict(record) for record in (records["jobs"] if isinstance(records, dict) else records)]
+    records: Any = json.loads(run(["job", "list", "--limit", str(limit), "--output", "json"]).stdout)
+    return cast("list[dict[str, Any]]", records["jobs"] if isinstance(records, dict) else records)
 
 
 def command(target: str) -> list[str]:

@@ -10,7 +10,7 @@ import sys
 import threading
 from pathlib import Path
 from types import FrameType
-from typing import TextIO
+from typing import TextIO, cast
 
 from unhang._errors import UnhangError
 
@@ -43,8 +43,10 @@ def begin() -> None:
     """Prepares this process to be a job: progress goes to the first stdout, whatever becomes of `sys.stdout`, and SIGTERM cancels."""
     global _output
     _output = os.fdopen(os.dup(1), "w", encoding="utf-8", errors="replace", buffering=1)
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout = _TrackedOutput(sys.stdout.detach(), encoding="utf-8", errors="replace", line_buffering=True)
+    stdout: object = sys.stdout
+    if isinstance(stdout, io.TextIOWrapper):
+        buffer = cast("io.TextIOWrapper[io.BufferedWriter]", stdout).detach()
+        sys.stdout = _TrackedOutput(buffer, encoding="utf-8", errors="replace", line_buffering=True)
     signal.signal(signal.SIGTERM, _cancel)
 
 

@@ -107,7 +107,7 @@ class Jobs:
         if self._is_worker:
             return
         found = describe(self._framework.name, target)
-        name = found.name if name is None else name
+        name = target.rpartition(":")[2] if name is None else name
         schema = found.schema
         keys = self._declare(name, target, timeout, state, schema)
         self._framework.add_described(name, description or found.description, schema, functools.partial(self._call, name))
@@ -156,7 +156,8 @@ class Jobs:
 
     def _check(self, name: str, timeout: str | None, state: str | None) -> None:
         """Raises `UnhangError` where a mistake was made, and not at the first call."""
-        for key, value in (("timeout", timeout), ("state", state)):
+        given: dict[str, object] = {"timeout": timeout, "state": state}
+        for key, value in given.items():
             if not isinstance(value, (str, type(None))):
                 raise TypeError(f'the {key} of `{name}` is {value!r}; write a text, such as {_EXAMPLES[key]}')
         if not _TOOL_NAME.fullmatch(name):

@@ -10,7 +10,7 @@ import math
 import pathlib
 import uuid
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 # The program refuses JSON that is nested more deeply, with what stands around this value.
 _DEEPEST = 100
@@ -45,16 +45,20 @@ def to_json(value: Any, place: str = "the result", depth: int = 0) -> Any:
             raise NotJsonError(f"{place} is {value}, which JSON does not have; use None or a string in its place")
         return float(value)
     if isinstance(value, Mapping):
-        members = {_key(key, place): to_json(member, f"{place}[{key!r}]", depth + 1) for key, member in value.items()}
-        if len(members) != len(value):
+        mapping = cast("Mapping[Any, Any]", value)
+        named = {_key(key, place): to_json(member, f"{place}[{key!r}]", depth + 1) for key, member in mapping.items()}
+        if len(named) != len(mapping):
             raise NotJsonError(f"two keys of {place} are the same as strings, and JSON's keys are strings")
-        return members
-    if isinstance(value, tuple) and hasattr(value, "_asdict"):
-        return to_json(value._asdict(), place, depth + 1)
+        return named
+    as_dict: Any = getattr(cast("object", value), "_asdict", None)
+    if isinstance(value, tuple) and as_dict is not None:
+        return to_json(as_dict(), place, depth + 1)
     if isinstance(value, (list, tuple)):
-        return [to_json(member, f"{place}[{index}]", depth + 1) for index, member in enumerate(value)]
+        members = enumerate(cast("list[Any]", value))
+        return [to_json(member, f"{place}[{index}]", depth + 1) for index, member in members]
     if isinstance(value, (set, frozenset)):
-        return [to_json(member, f"a member of {place}", depth + 1) for member in sorted(value, key=repr)]
+        in_order = sorted(cast("set[Any]", value), key=repr)
+        return [to_json(member, f"a member of {place}", depth + 1) for member in in_order]
     if isinstance(value, (datetime.datetime, datetime.date, datetime.time)):
         return value.isoformat()
     if isinstance(value, (uuid.UUID, pathlib.PurePath, decimal.Decimal)):
@@ -68,16 +72,17 @@ def well_formed(text: str) -> str:
 
 
 def _of_library(value: Any, place: str, depth: int) -> Any:
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        members = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    kind = cast("Any", type(value))
+    if hasattr(kind, "__dataclass_fields__"):
+        members = {field.name: getattr(value, field.name) for field in dataclasses.fields(kind)}
         return {name: to_json(member, f"{place}.{name}", depth + 1) for name, member in members.items()}
     # pydantic's models have this method, and numpy's arrays and scalars that one. Neither library is imported for it.
-    if hasattr(value, "model_dump") and hasattr(type(value), "model_fields"):
+    if hasattr(value, "model_dump") and hasattr(kind, "model_fields"):
         return to_json(value.model_dump(mode="json"), place, depth + 1)
-    if type(value).__module__.split(".")[0] in ("numpy", "jax", "jaxlib", "torch") and hasattr(value, "tolist"):
+    if kind.__module__.split(".")[0] in ("numpy", "jax", "jaxlib", "torch") and hasattr(value, "tolist"):
         return to_json(value.tolist(), place, depth + 1)
-    kind = f"{type(value).__module__}.{type(value).__qualname__}".removeprefix("builtins.")
-    raise NotJsonError(f"{place} is of the type {kind}, which has no JSON form; use numbers, strings, lists and dicts")
+    name = f"{kind.__module__}.{kind.__qualname__}".removeprefix("builtins.")
+    raise NotJsonError(f"{place} is of the type {name}, which has no JSON form; use numbers, strings, lists and dicts")
 
 
 def _key(key: Any, place: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any
+from typing import Any, cast
 
 _PLACEHOLDER = re.compile(r"\{([A-Za-z_][\w.-]*)\}")
 
@@ -12,10 +12,11 @@ _PLACEHOLDER = re.compile(r"\{([A-Za-z_][\w.-]*)\}")
 def value(item: Any) -> str:
     """Returns a value in one line. TOML has no null: members with it are left out, as no limit on a value is lost by that."""
     if isinstance(item, dict):
-        members = (f"{_text(str(key))} = {value(member)}" for key, member in item.items() if not _is_null(member))
+        table = cast("dict[str, Any]", item)
+        members = (f"{_text(str(key))} = {value(member)}" for key, member in table.items() if not _is_null(member))
         return "{ " + ", ".join(members) + " }"
     if isinstance(item, (list, tuple)):
-        return "[" + ", ".join(value(member) for member in item) + "]"
+        return "[" + ", ".join(value(member) for member in cast("list[Any]", item)) + "]"
     if isinstance(item, bool):
         return "true" if item else "false"
     if isinstance(item, (int, float)):
@@ -34,7 +35,7 @@ def literal(words: list[str]) -> list[str]:
 
 
 def _is_null(item: Any) -> bool:
-    return item is None or (isinstance(item, (list, tuple)) and any(_is_null(member) for member in item))
+    return item is None or (isinstance(item, (list, tuple)) and any(_is_null(member) for member in cast("list[Any]", item)))
 
 
 def _text(text: str) -> str:

@@ -127,7 +127,8 @@ def _private(path: str, flags: int) -> int:
 def _finish(code: int) -> NoReturn:
     """Ends this process. Threads that the function has left do not keep it: the result is written."""
     try:
-        atexit._run_exitfuncs()
+        # No public function does that and lets this process end without its threads.
+        atexit._run_exitfuncs()  # pyright: ignore[reportPrivateUsage]
         sys.stdout.flush()
         sys.stderr.flush()
     finally:
