@@ -3,8 +3,6 @@
 import os
 import sys
 
-from mcp.server.mcpserver import MCPServer
-
 
 def note(token: str, file: str) -> str:
     """Writes down that it ran."""
@@ -20,6 +18,9 @@ def about() -> str:
 
 def main(program: str, tools: str) -> None:
     """Serves."""
+    # A job loads this file too, and needs no framework.
+    from mcp.server.mcpserver import MCPServer
+
     os.environ["UNHANG_BINARY"] = program
     server = MCPServer("bench")
     server.add_tool(about)
