@@ -211,15 +211,19 @@ class Child {
 
   /** Ends the process after a time without a request. Servers that are made with other tools each time would leave one each. */
   #retire(): void {
-    children.delete(this.#configuration);
+    this.#leave();
     this.close();
+  }
+
+  #leave(): void {
+    if (children.get(this.#configuration) === this) {
+      children.delete(this.#configuration);
+    }
   }
 
   #end(): void {
     this.#hasEnded = true;
-    if (children.get(this.#configuration) === this) {
-      children.delete(this.#configuration);
-    }
+    this.#leave();
     for (const { settle } of [...this.#waiting.values()]) {
       settle({ error: new GatewayError(LOST) });
     }
@@ -228,7 +232,7 @@ class Child {
   #hold(): void {
     const isWaitedFor = this.#calls > 0;
     clearTimeout(this.#idle);
-    if (!isWaitedFor && this.#isClosing && this.#stdin.writable) {
+    if (!isWaitedFor && this.#isClosing) {
       this.#stdin.end();
       setTimeout(() => this.#process.unref(), END_LIMIT_MS).unref();
     } else if (!isWaitedFor) {

@@ -22,7 +22,7 @@ pub(super) fn check(project: &Project) -> Result<(), ChoreFailure> {
     let task = ProgramRun::new("node", &sources, project.log("sdk-pyright"), TESTS_DEADLINE);
     let task = task.arguments([typescript::module(project, "pyright/index.js")]);
     run::run(task.arguments(["--project", ".", "--pythonpath"]).arguments([interpreter(project)]))?;
-    for (tool, words) in [("mypy", &[][..]), ("pytest", &["-q", "-p", "no:cacheprovider"])] {
+    for (tool, words) in [("mypy", &[][..]), ("pytest", &["-q", "-n3", "-p", "no:cacheprovider"])] {
         let log = project.log(&format!("sdk-{tool}"));
         let task = ProgramRun::new(interpreter(project), &sources, log, TESTS_DEADLINE);
         let task = with_package(project, task)
