@@ -52,9 +52,10 @@ fn wrong_usage_is_json_where_json_was_asked_for() {
 }
 
 #[test]
-fn a_server_whose_jobs_end_with_it_has_left_nothing_behind() {
+fn a_server_whose_jobs_go_on_has_left_nothing_behind() {
     for format in ["json", "text"] {
-        let sandbox = Sandbox::with_jobs();
+        let jobs = Jobs::new();
+        let sandbox = &jobs.sandbox;
         fs::write(
             sandbox.path().join("u.toml"),
             "[tools.long]\ncommand = [\"sh\", \"-c\", \"sleep 300\"]\nmode = \"job\"\n",
@@ -71,6 +72,9 @@ fn a_server_whose_jobs_end_with_it_has_left_nothing_behind() {
                 serde_json::from_str(&stderr).unwrap_or_else(|error| panic!("{error}: {stderr}"));
             assert!(told["error"]["message"].is_string(), "{stderr}");
         }
+        let job = jobs.json(&["job", "list"])[0].clone();
+        assert_eq!(job["status"], "running", "{job}");
+        jobs.demand(0, &["job", "cancel", job["job_id"].as_str().expect("an id")]);
     }
 }
 
