@@ -65,6 +65,8 @@ async fn a_kept_call_outlives_the_process_that_waited_for_it() {
     let bench = Bench::new();
     let keeper = Keeper::start();
     let (owner, id) = held_elsewhere(&bench, &keeper);
+    // A line of the log that is not on the disk yet is lost with its process.
+    until("its first line", || (bench.stdout_if_any(id)? == "begun\n").then_some(())).await;
     owner.kill().await;
     // A whole round has looked at it when this one is open.
     let bench = bench.reopen();
