@@ -10,8 +10,8 @@ use std::{ffi::OsString, io, path::PathBuf};
 use unhang_proc::{
     SUPERVISOR_NAME,
     lookup::this_program,
-    outside::start_supervisor,
-    spawn::{Environment, Launch, spawn},
+    outside::{start_supervisor, supervisor_launch},
+    spawn::spawn,
 };
 
 use crate::{
@@ -48,19 +48,14 @@ impl ShimCommand {
 /// Starts a supervisor for the job and returns. The supervisor stands in the job's folder, which tells it everything.
 pub(crate) fn start(command: &ShimCommand, data: &DataFolder, id: JobId) -> io::Result<()> {
     let folder = data.job(id);
-    // Below a guard, a supervisor of ours would end with the server. If the watcher does not answer in time, two supervisors may come to be,
-    // and the one without the lock ends.
+    // Below a guard, a child of this process would end with the server. A watcher that answers too late starts a second supervisor. It does
+    // not get the lock of the job, and ends.
     if command.is_this_program() && start_supervisor(id.as_str(), folder.path()).is_ok() {
         return Ok(());
     }
     let mut arguments = command.arguments.clone();
     arguments.push(id.as_str().into());
-    let process = spawn(Launch {
-        name: Some(NAME.as_ref()),
-        folder: Some(folder.path()),
-        environment: &Environment::Exactly(Vec::new()),
-        ..Launch::new(&command.program, &arguments)
-    })?;
+    let process = spawn(supervisor_launch(&command.program, &arguments, folder.path()))?;
     // The supervisor outlives this process; if it does not, it is reaped with the next start.
     drop(process);
     Ok(())

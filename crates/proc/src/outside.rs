@@ -7,10 +7,11 @@
 //!
 //! Invariants
 //! - A watcher starts its own program as the supervisor of a job, and nothing else. Every other word is refused.
-//! - Both sides ask the kernel who the other one is: the same user, and on the other end the process whose name the socket has.
-//! - A watcher waits for nobody: a client that connects and says nothing keeps neither other clients nor the watcher's own work.
-//! - Only Linux has such sockets. Elsewhere nobody listens, and a supervisor starts where the engine is.
-//! - A client waits for two seconds at most. It may then start the supervisor itself: only one supervisor gets a job's lock.
+//! - The watcher asks the kernel for the client's user, and the client asks it for the watcher's number.
+//! - A watcher never waits for a client. A client that connects and sends nothing delays neither other clients nor the watcher.
+//! - Only Linux has such sockets. On other systems nobody listens, and the engine starts supervisors itself.
+//! - A client waits for two seconds at most, and then asks no more for half a minute. It may start the supervisor itself: only one supervisor
+//!   gets the lock of a job.
 
 use std::{
     collections::VecDeque,
@@ -21,13 +22,13 @@ use std::{
         unix::ffi::OsStrExt,
     },
     path::Path,
-    sync::OnceLock,
+    sync::{Mutex, OnceLock, PoisonError},
     time::Duration,
 };
 
 use rustix::{
     event::{PollFd, PollFlags, poll},
-    io::Errno,
+    io::{Errno, retry_on_intr},
     net::{RecvFlags, recv, send},
     process::geteuid,
 };
@@ -39,10 +40,14 @@ use crate::{
     spawn::{Environment, Launch, spawn},
     surroundings::{WATCHER_NAME, watcher_above},
     system::{self, named_socket},
+    tree::now,
 };
 
-/// The time after which a watcher that does not answer counts as one that is not there.
+/// The longest wait of a client for the answer of a watcher.
 const ANSWER_LIMIT: Duration = Duration::from_secs(2);
+
+/// The time for which a client does not ask a watcher again that has not answered. Otherwise each job of a queue would wait for it.
+const SILENCE: Duration = Duration::from_secs(30);
 
 /// The most clients that are connected at the same time. The oldest one gives way to another.
 const MOST_CLIENTS: usize = 16;
@@ -131,7 +136,7 @@ fn answer(client: &OwnedFd) {
 }
 
 fn obey(client: &OwnedFd, request: &[u8]) -> io::Result<()> {
-    if named_socket::peer(client)?.user != geteuid().as_raw() {
+    if named_socket::peer_user(client)? != geteuid().as_raw() {
         return Err(Errno::PERM.into());
     }
     let mut words = request.splitn(3, |&byte| byte == 0);
@@ -150,33 +155,52 @@ fn obey(client: &OwnedFd, request: &[u8]) -> io::Result<()> {
         return Err(Errno::INVAL.into());
     }
     let arguments: [OsString; 2] = [SUPERVISOR_NAME.into(), OsStr::from_bytes(id).into()];
-    spawn(Launch {
-        name: Some(SUPERVISOR_NAME.as_ref()),
-        folder: Some(folder),
-        environment: &Environment::Exactly(Vec::new()),
-        is_sibling: true,
-        ..Launch::new(&this_program(), &arguments)
-    })?;
+    spawn(Launch { is_sibling: true, ..supervisor_launch(&this_program(), &arguments, folder) })?;
     Ok(())
 }
 
-/// Starts the supervisor of a job outside of every lifeline above this process. It stands in the job's folder, as usual.
+/// Returns how the supervisor of a job is started: in the job's folder, with nothing of its starter.
+#[must_use]
+pub fn supervisor_launch<'a>(program: &'a Path, arguments: &'a [OsString], folder: &'a Path) -> Launch<'a> {
+    static EMPTY: Environment = Environment::Exactly(Vec::new());
+    Launch {
+        name: Some(OsStr::from_bytes(SUPERVISOR_NAME.as_bytes())),
+        folder: Some(folder),
+        environment: &EMPTY,
+        ..Launch::new(program, arguments)
+    }
+}
+
+/// Starts the supervisor of a job outside of every lifeline above this process.
 ///
 /// # Errors
-/// Fails with `NotFound` if there is no lifeline above this process. Fails if the watcher of the outermost one does not answer, is of
-/// another version, or cannot start a process.
+/// Fails with `NotFound` if no lifeline is above this process. Fails if the watcher of the outermost lifeline does not answer, has another
+/// version, or cannot start a process.
 pub fn start_supervisor(id: &str, folder: &Path) -> io::Result<()> {
-    let watcher = known_watcher().ok_or(io::ErrorKind::NotFound)?;
-    ask(watcher, id, folder.as_os_str())
+    ask_starter(id, folder.as_os_str()).map(drop)
 }
 
-/// Returns the watcher that starts supervisors for this process: its place in the tree of processes is theirs.
+/// Returns the watcher that starts the supervisors of this process's jobs. Supervisors have the watcher's place in the tree of processes.
 pub(crate) fn starter() -> Option<Identity> {
-    let watcher = known_watcher()?;
-    ask(watcher, "", OsStr::new("")).is_ok().then_some(watcher)
+    ask_starter("", OsStr::new("")).ok()
 }
 
-/// Nobody gets below a lifeline, or away from it, while it runs.
+/// Sends a request to the watcher of the outermost lifeline, unless the watcher was silent a moment ago.
+fn ask_starter(id: &str, folder: &OsStr) -> io::Result<Identity> {
+    static ASK_AGAIN_AT: Mutex<Duration> = Mutex::new(Duration::ZERO);
+    let watcher = known_watcher().ok_or(io::ErrorKind::NotFound)?;
+    let again_at = || ASK_AGAIN_AT.lock().unwrap_or_else(PoisonError::into_inner);
+    if now() < *again_at() {
+        return Err(io::ErrorKind::TimedOut.into());
+    }
+    let outcome = ask(watcher, id, folder);
+    if outcome.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock) {
+        *again_at() = now() + SILENCE;
+    }
+    outcome.map(|()| watcher)
+}
+
+/// Finds the watcher once: no process comes below a lifeline, or leaves it, while the process runs.
 fn known_watcher() -> Option<Identity> {
     static WATCHER: OnceLock<Option<Identity>> = OnceLock::new();
     *WATCHER.get_or_init(watcher_above)
@@ -192,16 +216,17 @@ fn ask(watcher: Identity, id: &str, folder: &OsStr) -> io::Result<()> {
 /// Connects to the socket of this watcher, and of no other process.
 fn connected(watcher: Identity) -> io::Result<OwnedFd> {
     let socket = named_socket::connect(&name(watcher), ANSWER_LIMIT)?;
-    if named_socket::peer(&socket)?.process != watcher.pid {
+    if named_socket::peer_process(&socket)? != watcher.pid {
         return Err(Errno::PERM.into());
     }
     Ok(socket)
 }
 
 fn exchange(socket: &OwnedFd, request: &[u8]) -> io::Result<()> {
-    send(socket, request, system::NO_SIGNAL)?;
+    // A signal interrupts each call on a socket with a limit, and signals come whenever a child ends.
+    retry_on_intr(|| send(socket, request, system::NO_SIGNAL))?;
     let mut answer = [0; 4];
-    let (_, length) = recv(socket, &mut answer, RecvFlags::empty())?;
+    let (_, length) = retry_on_intr(|| recv(socket, &mut answer, RecvFlags::empty()))?;
     match i32::from_ne_bytes(answer) {
         // The watcher has ended before it answered.
         _ if length != answer.len() => Err(Errno::PIPE.into()),

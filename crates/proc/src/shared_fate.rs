@@ -13,14 +13,14 @@ use crate::{
     surroundings::{LIFELINE_NAME, above, name_of},
 };
 
-/// Something that takes processes of ours with it when it ends.
+/// A thing that ends this process, and all that it started, when it ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SharedFate {
     /// A unit of systemd, which ends everything that was started in it, unless it is told otherwise.
     Unit(String),
     /// The first process of a container, by name: when it ends, the kernel ends all others.
     Container(String),
-    /// A guard or a job of ours, by the name of the process that holds everything below it.
+    /// A guard or a job of unhang. The text is the name of the lifeline or supervisor, which ends every process below it.
     Holder(String),
 }
 
@@ -43,7 +43,7 @@ impl fmt::Display for SharedFate {
 /// Lists the things that this process will end with, the surest first.
 #[must_use]
 pub fn ties() -> Vec<SharedFate> {
-    // Supervisors of jobs start beside a watcher, if one answers.
+    // If a watcher answers, it starts the supervisors of jobs beside itself.
     let beginning = outside::starter().and_then(|watcher| Pid::from_raw(watcher.pid.cast_signed()));
     let names: Vec<String> = above(beginning.unwrap_or_else(getpid)).map(|(_, name)| name).collect();
     let mut ties = holder(&names).into_iter().collect::<Vec<_>>();

@@ -6,15 +6,6 @@ use std::collections::HashSet;
 
 use rustix::process::Pid;
 
-/// The process at the other end of a socket.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct SocketPeer {
-    /// Its number.
-    pub(crate) process: u32,
-    /// The number of its user.
-    pub(crate) user: u32,
-}
-
 /// One process at the moment of the look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ProcessEntry {

@@ -27,6 +27,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     deadline = time.monotonic() + 20
     while left := [pid for pid, variables in _environments() if marker in variables]:
         assert time.monotonic() < deadline, f"processes are left: {[_command(pid) for pid in left]}"
+        # Between two looks at /proc, which cannot be waited on.
         time.sleep(0.05)
 
 

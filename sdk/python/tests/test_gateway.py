@@ -57,6 +57,7 @@ def test_a_child_that_is_killed_fails_its_calls_and_the_next_call_has_another_on
         deadline = time.monotonic() + 20
         while gateway._is_ready():
             assert time.monotonic() < deadline, "its end was not noticed"
+            # Between two looks.
             await asyncio.sleep(0.01)
         assert (await gateway.call("list_jobs", {}))["structuredContent"]["jobs"] == []
         assert pid_of(gateway) != first

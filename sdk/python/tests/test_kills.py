@@ -50,6 +50,7 @@ async def one_round(script: str, number: int, moment: float) -> dict[str, str | 
             answered[token] = (await session.call("note", token=token))["job_id"]
 
         calls = [asyncio.create_task(call(token)) for token in answered]
+        # A moment at which the server is killed, and no wait for anybody.
         await asyncio.sleep(moment)
         os.kill(server, signal.SIGKILL)
         await asyncio.gather(*calls, return_exceptions=True)

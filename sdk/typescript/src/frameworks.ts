@@ -53,6 +53,9 @@ export function frameworkOf(server: ToolServer): Framework {
   return "tool" in server ? new FirstSdk(server) : new SecondSdk(server);
 }
 
+/** The schemas of zod for tools about jobs, which all servers share. */
+const zodObjects = new WeakMap<ObjectSchema, zod.ZodObject>();
+
 /** `@modelcontextprotocol/sdk`: schemas are those of zod. */
 class FirstSdk implements Framework {
   readonly #server: ToolServer;
@@ -73,9 +76,14 @@ class FirstSdk implements Framework {
   }
 
   addDescribed(name: string, description: ToolDescription, schema: ObjectSchema, handler: ToolHandler): void {
-    const required = new Set(schema.required);
-    const shape = Object.entries(schema.properties).map(([key, member]) => [key, zodOf(member, required.has(key))]);
-    this.addTyped(name, description, Object.fromEntries(shape) as Record<string, zod.ZodType>, handler);
+    let object = zodObjects.get(schema);
+    if (object === undefined) {
+      const required = new Set(schema.required);
+      const shape = Object.entries(schema.properties).map(([key, member]) => [key, zodOf(member, required.has(key))]);
+      object = zod.object(Object.fromEntries(shape) as Record<string, zod.ZodType>);
+      zodObjects.set(schema, object);
+    }
+    this.addTyped(name, description, object, handler);
   }
 }
 
@@ -114,9 +122,12 @@ function isStandard(schema: InputSchema): schema is StandardSchema {
   return "~standard" in schema;
 }
 
+/** Schemas that can be told to clients: servers over HTTP are made anew for each session, often with the same schemas. */
+const good = new WeakSet<StandardSchema>();
+
 /** Throws if a client could not be told the schema: it would get no list of tools at all. */
 function demandObject(name: string, schema: StandardSchema | undefined, convert: (schema: StandardSchema) => unknown): void {
-  if (schema === undefined) {
+  if (schema === undefined || good.has(schema)) {
     return;
   }
   let told: unknown;
@@ -128,6 +139,7 @@ function demandObject(name: string, schema: StandardSchema | undefined, convert:
   if (told !== undefined && (told as { type?: unknown }).type !== "object") {
     throw new UnhangError(`the inputSchema of \`${name}\` is that of an ${JSON.stringify((told as { type?: unknown }).type)}; arguments are an object`);
   }
+  good.add(schema);
 }
 
 /** Returns a schema that tells this JSON schema and lets every value through. */

@@ -2,7 +2,6 @@
 
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";
-import { setTimeout as sleep } from "node:timers/promises";
 
 import { connected, imports, workplace } from "./support.js";
 import { readFileSync, readdirSync } from "node:fs";
@@ -56,7 +55,8 @@ await server.connect(new StdioServerTransport());
       process.kill(child, "SIGSTOP");
       const controller = new AbortController();
       const waiting = session.client.callTool({ name: "list_jobs", arguments: {} }, { signal: controller.signal });
-      await sleep(0);
+      // The server has got the call before this one is answered.
+      await session.text("pid");
       controller.abort();
       await assert.rejects(waiting);
       // The session goes on, and its end does not wait for the child: `connected` closes it.

@@ -209,6 +209,7 @@ describe("a function as a job", () => {
     const end = Date.now() + LIMIT;
     while (!(await job.logs("stderr")).includes("begun")) {
       assert.ok(Date.now() < end, "the function has not begun");
+      // Between two looks at a log.
       await sleep(20);
     }
     const status = await job.status();

@@ -45,6 +45,7 @@ await server.connect(new StdioServerTransport());
             answered.set(token, undefined);
             answered.set(token, (await session.call("note", { token }))["job_id"] as string);
           });
+          // A moment at which the server is killed, and no wait for anybody.
           await sleep((LONGEST_MOMENT_MS * round) / ROUNDS);
           process.kill(pid, "SIGKILL");
           await Promise.allSettled(calls);

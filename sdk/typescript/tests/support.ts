@@ -61,6 +61,7 @@ export function workplace(): () => Workplace {
     const end = Date.now() + LEFT_LIMIT_MS;
     while (processesWith(marker).length > 0) {
       assert.ok(Date.now() < end, `processes are left: ${processesWith(marker).join(", ")}`);
+      // Between two looks at /proc, which cannot be waited on.
       await sleep(50);
     }
     process.chdir("/");

@@ -14,7 +14,7 @@ use crate::failure::ChoreFailure;
 use crate::project::Project;
 use crate::report;
 
-pub(crate) use typescript::build as build_typescript;
+pub(crate) use typescript::{build as build_typescript, module as typescript_module};
 
 const TESTS_DEADLINE: Duration = Duration::from_mins(10);
 

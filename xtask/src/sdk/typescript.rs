@@ -82,7 +82,7 @@ pub(super) fn check(project: &Project) -> Result<(), ChoreFailure> {
 }
 
 /// A file of an installed module.
-pub(super) fn module(project: &Project, path: &str) -> PathBuf {
+pub(crate) fn module(project: &Project, path: &str) -> PathBuf {
     project.below_target(SOURCES).join("node_modules").join(path)
 }
 

@@ -44,9 +44,10 @@ fn goes_on(jobs: &Jobs, id: &str, (shim, work): (i32, i32)) {
 
 #[test]
 fn a_job_of_a_server_outlives_its_guard() {
-    for end in [Some(Signal::KILL), Some(Signal::TERM), None] {
+    let ends = [(1, Some(Signal::KILL)), (1, Some(Signal::TERM)), (1, None), (2, Some(Signal::KILL))];
+    for (guards, end) in ends {
         let jobs = Jobs::new();
-        let (mut client, id) = behind_guards(&jobs, 1);
+        let (mut client, id) = behind_guards(&jobs, guards);
         let processes = jobs.processes(&id);
         let lifeline = lifelines(client.pid());
         match end {
@@ -58,16 +59,6 @@ fn a_job_of_a_server_outlives_its_guard() {
         wait_until("the end of the server", PATIENCE, || lifeline.iter().all(|pid| !is_alive(*pid)));
         goes_on(&jobs, &id, processes);
     }
-}
-
-#[test]
-fn a_job_behind_two_guards_outlives_both() {
-    let jobs = Jobs::new();
-    let (mut client, id) = behind_guards(&jobs, 2);
-    let processes = jobs.processes(&id);
-    client.signal(Signal::KILL);
-    client.exit_code();
-    goes_on(&jobs, &id, processes);
 }
 
 #[test]

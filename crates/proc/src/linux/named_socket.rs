@@ -4,12 +4,13 @@
 
 use std::{io, os::fd::OwnedFd, time::Duration};
 
-use rustix::net::{
-    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, socket_with,
-    sockopt::{self, Timeout},
+use rustix::{
+    io::retry_on_intr,
+    net::{
+        AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, socket_with,
+        sockopt::{self, Timeout},
+    },
 };
-
-use crate::table::SocketPeer;
 
 /// The clients that may wait to be accepted.
 const BACKLOG: i32 = 16;
@@ -34,12 +35,18 @@ pub(crate) fn connect(name: &str, limit: Duration) -> io::Result<OwnedFd> {
     for direction in [Timeout::Send, Timeout::Recv] {
         sockopt::set_socket_timeout(&socket, direction, Some(limit))?;
     }
-    rustix::net::connect(&socket, &SocketAddrUnix::new_abstract_name(name.as_bytes())?)?;
+    let address = SocketAddrUnix::new_abstract_name(name.as_bytes())?;
+    // A signal interrupts each call on a socket with a limit.
+    retry_on_intr(|| rustix::net::connect(&socket, &address))?;
     Ok(socket)
 }
 
-/// Asks the kernel who is at the other end.
-pub(crate) fn peer(socket: &OwnedFd) -> io::Result<SocketPeer> {
-    let peer = sockopt::socket_peercred(socket)?;
-    Ok(SocketPeer { process: peer.pid.as_raw_nonzero().get().unsigned_abs(), user: peer.uid.as_raw() })
+/// Returns the number of the process at the other end, as the kernel has noted it.
+pub(crate) fn peer_process(socket: &OwnedFd) -> io::Result<u32> {
+    Ok(sockopt::socket_peercred(socket)?.pid.as_raw_nonzero().get().unsigned_abs())
+}
+
+/// Returns the number of the user at the other end, as the kernel has noted it.
+pub(crate) fn peer_user(socket: &OwnedFd) -> io::Result<u32> {
+    Ok(sockopt::socket_peercred(socket)?.uid.as_raw())
 }

@@ -2,8 +2,6 @@
 
 use std::{io, os::fd::OwnedFd, time::Duration};
 
-use crate::table::SocketPeer;
-
 pub(crate) fn listen(_name: &str) -> io::Result<OwnedFd> {
     Err(io::ErrorKind::Unsupported.into())
 }
@@ -16,6 +14,10 @@ pub(crate) fn connect(_name: &str, _limit: Duration) -> io::Result<OwnedFd> {
     Err(io::ErrorKind::Unsupported.into())
 }
 
-pub(crate) fn peer(_socket: &OwnedFd) -> io::Result<SocketPeer> {
+pub(crate) fn peer_process(_socket: &OwnedFd) -> io::Result<u32> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
+pub(crate) fn peer_user(_socket: &OwnedFd) -> io::Result<u32> {
     Err(io::ErrorKind::Unsupported.into())
 }

@@ -70,7 +70,7 @@ async fn when_a_server_is_said_to_run_its_watcher_holds_nothing_of_it() {
     let mut run = Run::of(&ServerSpec { folder: Some("/usr".into()), ..spec }, marker);
     run.until("started", |run| run.tier.is_some()).await;
     let watcher = parent(run.server.lifeline_pid()).as_raw_nonzero().get().unsigned_abs();
-    // It has a socket for the starts of supervisors, and a handle of the lifeline. Nobody else has these.
+    // The watcher has a socket, where it is asked to start supervisors, and a handle of the lifeline. The lifeline has neither.
     let (sockets, others): (Vec<_>, Vec<_>) =
         open(watcher).into_iter().partition(|name| name.starts_with("socket:"));
     assert_eq!(sockets.len(), 1, "{sockets:?}");

@@ -12,7 +12,7 @@
 //! - A job whose id the client has read has to have run, and no job may have run twice.
 //! - Memory is that of the server alone, before the first call, and the least of some starts.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::fs;
 use std::io;
 use std::os::unix::fs::symlink;
@@ -22,15 +22,15 @@ use std::time::Duration;
 use serde_json::json;
 use unhang_demo_servers::bounded_waits;
 
-use super::answers::PATIENCE;
+use super::answers::{AnswerLine, PATIENCE};
 use super::jobs::{self, JobLoadError, JobsFolder};
-use super::samples::{difference, percentile};
+use super::samples::{difference, fraction, percentile};
 use super::session::LoadSession;
 use super::{LoadError, LoadPrograms, during};
 use crate::corpus::Interrupted;
 use crate::signals;
 
-/// For how long the calls of a round are waited for at most before the server is killed.
+/// The longest time between the calls of a round and the kill.
 const LATEST_KILL: Duration = Duration::from_millis(150);
 /// Calls in each round.
 const CALLS: usize = 4;
@@ -39,7 +39,7 @@ const LAST_JOBS: Duration = Duration::from_mins(2);
 /// Starts of a server whose memory is looked at.
 const STARTS: usize = 3;
 
-/// A language, with what its server needs.
+/// A language, and the files that its server needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FunctionLanguage {
     /// A Python with `mcp` and the package.
@@ -88,7 +88,7 @@ impl FunctionLanguage {
     }
 }
 
-/// How much is measured.
+/// The amounts that are measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FunctionPlan {
     /// Calls whose answers are timed.
@@ -104,7 +104,7 @@ impl FunctionPlan {
     pub const QUICK: FunctionPlan = FunctionPlan { calls: 10, kills: 3 };
 }
 
-/// What was found out about one language.
+/// The figures of one language.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct FunctionRound {
     /// From a call to the answer with the id, for the first call of a server.
@@ -115,9 +115,9 @@ pub struct FunctionRound {
     pub submit_p99: Duration,
     /// Bytes that a server with five such tools takes more than one without.
     pub added_bytes: f64,
-    /// What was called in the rounds with kills.
+    /// The number of calls in the rounds with kills.
     pub called: usize,
-    /// The calls among them that were answered with an id.
+    /// The number of these calls that were answered with an id.
     pub answered: usize,
     /// Answered calls whose job did not run.
     pub lost: usize,
@@ -156,7 +156,7 @@ pub fn measure_functions(
     }
 }
 
-/// Where the functions of one language run.
+/// The place where the functions of one language run.
 struct FunctionScene {
     /// The command of the server, without its tools.
     command: Vec<String>,
@@ -190,12 +190,11 @@ impl FunctionScene {
         let added_bytes = self.added_bytes().map_err(during("the memory of a server"))?;
         on_progress(&format!("functions of {name}, calls "));
         let (first, times) = self.submits(plan.calls).map_err(during("calls of a function"))?;
-        let (mut called, mut answered) = (Vec::new(), HashMap::new());
+        let mut answered = Vec::new();
         for round in 0..plan.kills {
             on_progress(&format!("functions of {name}, kill {} of {} ", round + 1, plan.kills));
-            let moment = LATEST_KILL.mul_f64(super::samples::fraction(round, plan.kills));
-            self.killed(round, moment, &mut called, &mut answered)
-                .map_err(during("a server that is killed"))?;
+            let moment = LATEST_KILL.mul_f64(fraction(round, plan.kills));
+            answered.extend(self.killed(round, moment).map_err(during("a server that is killed"))?);
         }
         let ran = self.ran_to_their_end().map_err(during("the jobs of killed servers"))?;
         let once: HashSet<&String> = ran.iter().collect();
@@ -204,9 +203,9 @@ impl FunctionScene {
             submit_p50: percentile(&times, 50),
             submit_p99: percentile(&times, 99),
             added_bytes,
-            called: called.len(),
+            called: plan.kills * CALLS,
             answered: answered.len(),
-            lost: answered.keys().filter(|token| !once.contains(token)).count(),
+            lost: answered.iter().filter(|token| !once.contains(token)).count(),
             twice: ran.len() - once.len(),
         })
     }
@@ -248,7 +247,7 @@ impl FunctionScene {
             jobs::go_on()?;
             let begin = bounded_waits::now();
             self.call(&mut session, &format!("submit-{number}"))?;
-            job_of(&mut session)?;
+            demand_job(&session.answer_line()?)?;
             times.push(begin.elapsed());
         }
         session.close()?;
@@ -257,36 +256,25 @@ impl FunctionScene {
         Ok((first, times))
     }
 
-    /// Kills a server at this moment after some calls. Notes what was called, and the ids of the calls that were answered.
-    fn killed(
-        &self,
-        round: usize,
-        moment: Duration,
-        called: &mut Vec<String>,
-        answered: &mut HashMap<String, String>,
-    ) -> io::Result<()> {
+    /// Kills a server at this moment after some calls, and returns the tokens of the calls that were answered.
+    fn killed(&self, round: usize, moment: Duration) -> io::Result<Vec<String>> {
         let mut session = self.open("one")?;
         let first = session.next_id();
         let tokens: Vec<String> = (0..CALLS).map(|call| format!("kill-{round}-{call}")).collect();
         for token in &tokens {
             self.call(&mut session, token)?;
         }
+        let mut answered = Vec::new();
         let until = bounded_waits::now() + moment;
         while let Some(left) = until.checked_duration_since(bounded_waits::now())
             && let Some(line) = session.answer_line_within(left)?
         {
+            demand_job(&line)?;
             let index = line.id().and_then(|id| usize::try_from(id.checked_sub(first)?).ok());
-            let message = line.message().unwrap_or_default();
-            let job = message["result"]["structuredContent"]["job_id"].as_str();
-            let token = index.and_then(|index| tokens.get(index));
-            let (Some(token), Some(job)) = (token, job) else {
-                return Err(io::Error::other(format!("no job: {}", line.beginning())));
-            };
-            answered.insert(token.clone(), job.to_owned());
+            answered.extend(index.and_then(|index| tokens.get(index)).cloned());
         }
         session.kill();
-        called.extend(tokens);
-        Ok(())
+        Ok(answered)
     }
 
     /// Waits until no job is left, and returns the tokens of all that ran in the rounds.
@@ -321,12 +309,11 @@ impl FunctionScene {
     }
 }
 
-/// Waits for the answer to a call, and returns the id of its job.
-fn job_of(session: &mut LoadSession) -> io::Result<String> {
-    let line = session.answer_line()?;
+/// Demands that an answer has the id of a job.
+fn demand_job(line: &AnswerLine) -> io::Result<()> {
     let message = line.message().unwrap_or_default();
     let job = message["result"]["structuredContent"]["job_id"].as_str();
-    job.map(str::to_owned).ok_or_else(|| io::Error::other(format!("no job: {}", line.beginning())))
+    job.map(drop).ok_or_else(|| io::Error::other(format!("no job: {}", line.beginning())))
 }
 
 fn text(path: &Path) -> String {

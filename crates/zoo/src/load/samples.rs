@@ -19,7 +19,7 @@ pub fn median(values: &[f64]) -> Option<f64> {
     Some(f64::midpoint(lower, upper))
 }
 
-/// Which part of a whole so many are.
+/// Returns the part as a fraction of the whole.
 #[expect(clippy::cast_precision_loss, reason = "counts stay far below the 52 bits of a mantissa")]
 pub(super) fn fraction(part: usize, whole: usize) -> f64 {
     part as f64 / whole as f64

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import typing
 from collections.abc import Callable
 from typing import Any
@@ -14,15 +15,21 @@ def typed(function: Callable[..., Any], arguments: dict[str, Any]) -> dict[str, 
 
     Raises `ValueError` if an argument does not fit.
     """
+    adapters = _adapters(function)
+    return {
+        name: adapters[name].validate_python(value) if name in adapters else value for name, value in arguments.items()
+    }
+
+
+@functools.lru_cache(maxsize=None)
+def _adapters(function: Callable[..., Any]) -> dict[str, Any]:
+    """Returns what checks each argument. It is made once, since it takes longer than the check itself."""
     try:
         import pydantic
     except ImportError:
-        return arguments
+        return {}
     hints = typing.get_type_hints(function, include_extras=True)
-    return {
-        name: pydantic.TypeAdapter(hints[name]).validate_python(value) if name in hints else value
-        for name, value in arguments.items()
-    }
+    return {name: pydantic.TypeAdapter(hint) for name, hint in hints.items() if name != "return"}
 
 
 def to_json_arguments(function: Callable[..., Any], arguments: dict[str, Any]) -> dict[str, Any]:

@@ -54,7 +54,6 @@ class Jobs:
         self._framework = framework
         self._gateway = Gateway()
         self._names: set[str] = set()
-        self._targets: dict[str, Callable[..., Any]] = {}
         self._has_state = False
         # A server file that a job imports offers nothing to anybody.
         self._is_worker = _worker.is_worker()
@@ -119,8 +118,6 @@ class Jobs:
         if self._is_worker:
             return function
         target = name_of(function)
-        if self._targets.setdefault(target, function) is not function:
-            raise UnhangError(f"{target} is the name of two functions, and a job finds a function by its name; rename one")
         name = function.__name__ if name is None else name
         found = self._framework.describe(function)
         # The types are checked here, and the function gets the arguments as they came.
@@ -164,10 +161,10 @@ class Jobs:
             raise UnhangError(f"{name!r} is not a name for a tool: use letters, digits, _, - and ., at most 128")
         if name in {tool["name"] for tool in _job_tools()}:
             raise UnhangError(f"`{name}` is the name of a tool that unhang itself offers; give your tool another `name`")
-        if any(tool["name"] == name for tool in self._framework.tools()) and name not in self._names:
-            raise UnhangError(f"this server has a tool `{name}` already; give one of the two another name")
         if name in self._names:
             raise UnhangError(f"this server has a job tool `{name}` already; give one of the two another `name`")
+        if any(tool["name"] == name for tool in self._framework.tools()):
+            raise UnhangError(f"this server has a tool `{name}` already; give one of the two another name")
         if timeout is not None and not (_TIMEOUT.fullmatch(timeout) and re.search("[1-9]", timeout)):
             raise UnhangError(f'the timeout of `{name}` is {timeout!r}; write a number with a unit, such as "90s" or "30m"')
         if state is not None and not _STATE_FIELD.fullmatch(state):

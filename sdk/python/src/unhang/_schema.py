@@ -46,7 +46,7 @@ def describe(framework: str, target: str) -> Description:
         except subprocess.TimeoutExpired as error:
             raise UnhangError(f"{target} could not be imported within {_LIMIT:g} s") from error
         finally:
-            # The process has not been reaped if its time is over, and its group has its number as long as somebody is in it.
+            # Processes that the module has left are in the group. The system gives out a number again only after all others.
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()

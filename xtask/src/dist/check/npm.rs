@@ -56,7 +56,7 @@ fn for_servers(release: &Release) -> Result<(), ChoreFailure> {
         .ok_or_else(|| ChoreFailure::new("there is no package for this system"))?;
     let packages = [npm::main_path(release), platform, npm::jobs_path(release)];
     install_packages(release, &folder, &packages, &["--legacy-peer-deps"])?;
-    let zod = sdk::build_typescript(release.project())?.with_file_name("node_modules").join("zod");
+    let zod = sdk::typescript_module(release.project(), "zod");
     let link = folder.join("node_modules/zod");
     symlink(zod, &link).map_err(|error| ChoreFailure::io(link.display(), &error))?;
     let script =
