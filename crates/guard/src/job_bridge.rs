@@ -9,8 +9,9 @@
 //!
 //! # Invariants
 //!
-//! - Nothing is opened, and no file is touched, before the first call is slow or the client asks about jobs. If calls may join jobs, the
-//!   folder is opened at once, and no call waits for that; so it is when the server does not start. A folder without jobs stays as it is.
+//! - Nothing is opened, and no file is touched, before the first call is slow or the client asks about jobs. The folder is also opened if
+//!   the server does not start, and at once if calls may join jobs: then nothing is read of the client before the calls are known that it
+//!   may join, but for [`RECALL_LIMIT`] at most. A folder without jobs stays as it is.
 //! - If a call cannot become a job it stays a call, unless its client has asked for a task. The log says why.
 //! - News for a job never waits for the job (`relays`).
 
@@ -24,6 +25,7 @@ use std::{
 use tokio::{
     sync::OnceCell,
     task::{JoinSet, spawn_blocking},
+    time::sleep,
 };
 use unhang_bridge::{params::CLIENT_CAPABILITIES, tasks::Dialect};
 use unhang_jobs::{error::JobError as EngineError, folder::has_database, id::JobId, record::Holder};
@@ -38,7 +40,7 @@ use unhang_background::{
     CallOrigin, CallServer, CallsEnd, EngineService, Promotable, Promoted, PromotedCalls, RunningCall,
     ToolOfCaller, WhoIsAsked, joined,
 };
-use unhang_core::{limits::Limits, queue::Class};
+use unhang_core::{limits::Limits, queue::Class, units::in_words};
 use unhang_front::{LocalJobServer, PromotionReply};
 use unhang_gateway::SessionKey;
 use unhang_tools::{
@@ -60,6 +62,9 @@ pub struct UnopenedJobs {
 
 /// The most calls that may wait for existing jobs, even after their clients have withdrawn them.
 const MOST_JOINING: usize = 1024;
+
+/// The time that the disk may take to tell which calls of earlier sessions have ended. The client waits for it.
+const RECALL_LIMIT: Duration = Duration::from_secs(3);
 
 /// The data folder of the jobs, opened by its first user.
 struct LazyDataFolder {
@@ -142,6 +147,10 @@ enum BridgeResult {
     Opened(EngineService, ToolNames),
     Kept(Box<Adopted>),
     NotKept(Box<Adopted>, JobServiceError),
+    /// The calls that ended in earlier sessions are known.
+    Recalled,
+    /// [`RECALL_LIMIT`] is over.
+    RecallOverdue,
     /// There is nothing to do.
     Done,
 }
@@ -168,6 +177,8 @@ pub(super) enum BridgeEvent {
     Asked(Arc<str>, RepeatedRequest),
     /// The local job server has said something.
     Said,
+    /// The calls of earlier sessions are known, or took too long.
+    Recalled,
 }
 
 /// The local job server, which answers about jobs once the client has asked.
@@ -191,6 +202,8 @@ pub(super) struct JobBridge {
     tasks: JoinSet<BridgeResult>,
     /// The calls whose jobs have not ended.
     followed: JoinSet<Id>,
+    /// Whether the calls are being read that ended in earlier sessions.
+    is_recalling: bool,
     local_jobs: LazyJobServer,
 }
 
@@ -208,7 +221,12 @@ impl JobBridge {
             let data_folder = Arc::clone(&data_folder);
             tasks.spawn(async move {
                 data_folder.recall().await;
-                BridgeResult::Done
+                BridgeResult::Recalled
+            });
+            let limit = sleep(RECALL_LIMIT);
+            tasks.spawn(async move {
+                limit.await;
+                BridgeResult::RecallOverdue
             });
         }
         JobBridge {
@@ -217,11 +235,27 @@ impl JobBridge {
             command,
             session: SessionKey::drawn(),
             relays: CallRelays::new(limits.max_in_flight),
+            is_recalling: limits.join_same_call,
             limits,
             tasks,
             followed: JoinSet::new(),
             local_jobs: LazyJobServer::Closed,
         }
+    }
+
+    /// Returns whether a call that came now might run again, though the same call of an earlier session has ended.
+    pub(super) fn is_recalling(&self) -> bool {
+        self.is_recalling
+    }
+
+    fn give_up_recall(&mut self) {
+        self.is_recalling = false;
+        tracing::warn!(
+            server = self.server,
+            "a call may run again that has ended before: {} has not answered within {}",
+            self.data_folder.folder.display(),
+            in_words(RECALL_LIMIT)
+        );
     }
 
     /// Returns the key that all calls of this tool by this client share.
@@ -445,8 +479,16 @@ impl JobBridge {
                         self.open_job_server(service, names);
                         return BridgeEvent::Said;
                     }
+                    Ok(BridgeResult::Recalled) => {
+                        self.is_recalling = false;
+                        return BridgeEvent::Recalled;
+                    }
+                    Ok(BridgeResult::RecallOverdue) if self.is_recalling => {
+                        self.give_up_recall();
+                        return BridgeEvent::Recalled;
+                    }
                     // After a panic, which was reported elsewhere, the call stays a call.
-                    Ok(BridgeResult::Done) | Err(_) => {}
+                    Ok(BridgeResult::RecallOverdue | BridgeResult::Done) | Err(_) => {}
                 },
                 Some(Ok(call)) = self.followed.join_next() => return BridgeEvent::Ended(call),
                 event = self.relays.event() => match event {

@@ -99,7 +99,7 @@ pub async fn run(spec: GuardSpec, mut stops: mpsc::Receiver<Stop>) -> io::Result
             break code;
         }
         set(&mut timer, shell.next_tick());
-        let reads_client = !shell.from_client.ended && shell.wrap_session.reads_client(&shell.effects);
+        let reads_client = shell.reads_client();
         let reads_server = shell.wrap_session.reads_server(&shell.effects);
         let writes_server = shell.effects.has_output_for_server();
         tokio::select! {
@@ -215,6 +215,12 @@ impl GuardLoop {
 
     fn now(&self) -> Duration {
         self.origin.elapsed()
+    }
+
+    fn reads_client(&self) -> bool {
+        // A call that comes before the earlier ones are known would run again, and not join one of them.
+        let is_recalling = self.effects.bridge.as_ref().is_some_and(JobBridge::is_recalling);
+        !is_recalling && !self.from_client.ended && self.wrap_session.reads_client(&self.effects)
     }
 
     /// Carries out the session's actions. Returns the exit code at the end.

@@ -9,6 +9,7 @@
 //! - A watcher starts its own program as the supervisor of a job, and nothing else. Every other word is refused.
 //! - The watcher asks the kernel for the client's user, and the client asks it for the watcher's number.
 //! - A watcher never waits for a client. A client that connects and sends nothing delays neither other clients nor the watcher.
+//! - A watcher does nothing for a client that has gone: that client has started the supervisor itself meanwhile.
 //! - Only Linux has such sockets. On other systems nobody listens, and the engine starts supervisors itself.
 //! - A client waits for two seconds at most, and then asks no more for half a minute. It may start the supervisor itself: only one supervisor
 //!   gets the lock of a job.
@@ -87,27 +88,27 @@ impl StartRequests {
                 Err(Errno::INTR) => continue,
                 Err(_) => return,
             }
-            let mut ready = polled.iter().map(|descriptor| !descriptor.revents().is_empty());
-            if ready.next() == Some(true) {
+            let mut events = polled.iter().map(PollFd::revents);
+            if events.next().is_some_and(|event| !event.is_empty()) {
                 return;
             }
-            let is_asked = ready.next() == Some(true);
-            let ready: Vec<bool> = ready.collect();
-            self.answer(&ready);
+            let is_asked = events.next().is_some_and(|event| !event.is_empty());
+            let events: Vec<PollFlags> = events.collect();
+            self.answer(&events);
             if is_asked {
                 self.admit();
             }
         }
     }
 
-    fn answer(&mut self, ready: &[bool]) {
-        let mut ready = ready.iter();
+    fn answer(&mut self, events: &[PollFlags]) {
+        let mut events = events.iter();
         self.clients.retain(|client| {
-            let is_ready = ready.next() == Some(&true);
-            if is_ready {
+            let event = events.next().copied().unwrap_or(PollFlags::empty());
+            if event == PollFlags::IN {
                 answer(client);
             }
-            !is_ready
+            event.is_empty()
         });
     }
 

@@ -1,7 +1,10 @@
 //! Ends a set of processes that may be growing while we look at it.
 //!
-//! A round stops everything in sight, looks again until nothing new appears, and then kills. A stopped process cannot fork, so a tree that
+//! A round stops everything in sight, looks again until nothing changes, and then kills. A stopped process cannot fork, so a tree that
 //! forks all the time stands still before it is killed (processes.md 1.4).
+//!
+//! A look is not one moment: it lists the numbers first, and reads each process later. A process may start another one in between and end.
+//! Then the look shows a dead parent, and no child. So one look never tells that nobody is left: the next one has to show the same.
 //!
 //! Invariants
 //!
@@ -22,7 +25,7 @@ use crate::{system, table::ProcessEntry, tree::now};
 pub const LIMIT: Duration = Duration::from_secs(2);
 /// The pause between two rounds, in which the killed processes have time to die.
 pub(crate) const PAUSE: Duration = Duration::from_millis(3);
-/// The most looks in one round. Each costs a walk through the table. A process that is newer than the last look is left to the next round.
+/// The most looks in one round. Each costs a walk through the table. A process that the last look does not show is left to the next round.
 const LOOKS: usize = 8;
 
 /// The processes that a sweep has met so far.
@@ -38,27 +41,28 @@ impl Sweep {
             .extend(entries.iter().filter(|entry| !entry.is_zombie).map(|entry| (entry.pid, entry.start)));
     }
 
-    /// Stops and kills, in one round, the processes that `select` finds in the table. Returns how many were alive.
+    /// Stops and kills, in one round, the processes that `select` finds in the table. Returns how many were alive; at least one if the looks
+    /// went on to differ.
     pub(crate) fn round(&mut self, select: impl Fn(&[ProcessEntry]) -> Vec<ProcessEntry>) -> u32 {
-        let alive = || -> Vec<ProcessEntry> {
-            let mut entries = select(&system::table());
-            entries.retain(|entry| !entry.is_zombie);
-            entries
-        };
         let mut stopped = HashMap::new();
-        let mut entries = alive();
+        let mut shown = None;
+        let mut entries = Vec::new();
+        let mut is_settled = false;
         for _ in 0..LOOKS {
-            let before = stopped.len();
+            entries = select(&system::table());
+            let shows = entries.iter().map(|entry| (entry.pid, entry.start, entry.is_zombie)).collect();
+            entries.retain(|entry| !entry.is_zombie);
             for entry in &entries {
                 stopped.entry((entry.pid, entry.start)).or_insert_with(|| {
                     system::signal(entry, Signal::STOP);
                     *entry
                 });
             }
-            if stopped.len() == before {
+            let before: Option<HashSet<_>> = shown.replace(shows);
+            is_settled = before == shown;
+            if is_settled {
                 break;
             }
-            entries = alive();
         }
         self.note(&entries);
         for entry in &entries {
@@ -68,7 +72,7 @@ impl Sweep {
         for spared in stopped.values() {
             system::signal(spared, Signal::CONT);
         }
-        u32::try_from(entries.len()).unwrap_or(u32::MAX)
+        u32::try_from(entries.len()).unwrap_or(u32::MAX).max(u32::from(!is_settled))
     }
 
     /// Repeats rounds until `is_over` says that nobody is left, but until the time `until` at the latest. `is_over` is called after each
@@ -152,13 +156,50 @@ mod tests {
             table.iter().filter(|entry| entry.pid == process.id()).copied().collect()
         });
         wait_until("it goes on", || !is_stopped());
-        assert_eq!((alive, looks.get()), (0, 2));
+        assert_eq!((alive, looks.get()), (0, 3), "it is not in the last two looks");
         process.signal(Signal::KILL);
     }
 
     #[test]
     fn what_is_born_during_a_look_falls_in_the_same_round() {
         assert_eq!(round_over_a_growing_tree(|_| {}), 2);
+    }
+
+    /// The looks of one round, which show these processes; each look shows the last ones if there are no more.
+    fn round_of_looks(looks: &[Vec<ProcessEntry>]) -> u32 {
+        let next = Cell::new(0);
+        Sweep::default().round(|_| {
+            let look = next.replace(next.get() + 1).min(looks.len() - 1);
+            looks[look].clone()
+        })
+    }
+
+    /// Its parent ended after the look had listed the numbers, and its own number is newer than the list.
+    #[test]
+    fn the_child_of_a_process_that_ended_during_a_look_is_found() {
+        let mut parent = sleeper();
+        let mut child = sleeper();
+        let [before, born] = [&parent, &child].map(|process| system::look(process.id()).unwrap());
+        parent.signal(Signal::KILL);
+        wait_until("it ends", || system::look(parent.id()).is_some_and(|entry| entry.is_zombie));
+        let ended = system::look(parent.id()).unwrap();
+        assert_eq!(round_of_looks(&[vec![ended], vec![ended, born]]), 1, "its parent is not reaped");
+        assert_eq!(round_of_looks(&[vec![], vec![born]]), 1, "its parent is reaped");
+        assert_eq!(round_of_looks(&[vec![before], vec![ended], vec![ended, born]]), 1);
+        wait_until("the child is killed", || child.try_reap().is_some());
+        parent.try_reap();
+        assert_eq!(round_of_looks(&[vec![]]), 0, "two looks that show nobody");
+    }
+
+    #[test]
+    fn a_round_whose_looks_differ_is_not_the_last() {
+        let mut process = sleeper();
+        process.signal(Signal::KILL);
+        wait_until("it ends", || system::look(process.id()).is_some_and(|entry| entry.is_zombie));
+        let ended = system::look(process.id()).unwrap();
+        let looks: Vec<_> = (0..LOOKS).map(|look| vec![ended; look % 2]).collect();
+        assert_eq!(round_of_looks(&looks), 1);
+        process.try_reap();
     }
 
     /// What is stopped gives birth no more, so that a look can be the last.

@@ -2,13 +2,16 @@
 
 use std::fs;
 
-use rustix::process::Signal;
+use rustix::{
+    net::{AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketType, connect, recv, send, socket},
+    process::Signal,
+};
 use serde_json::{Value, json};
 
 use crate::{
     harness::{Client, PATIENCE, is_alive, signal, wait_until},
     jobs::{Jobs, UNTIL_GO, called},
-    processes::{children, entry, lifelines},
+    processes::{all_with, children, entry, lifelines, start_time},
 };
 
 /// Starts a server with a tool that waits for [`Jobs::go`], behind so many guards, and calls the tool: the client and the id of the job.
@@ -99,5 +102,39 @@ fn a_watcher_that_stands_still_keeps_no_job_from_its_start() {
     let told = jobs.demand(1, &["job", "wait", &second]).0;
     assert!(told.contains("\"lost\"") && told.contains("\"shim_killed\""), "{told}");
     assert!(told.contains("the command that had started its server ended everything"), "{told}");
+    jobs.sandbox.assert_nothing_left_within(PATIENCE);
+}
+
+/// Sends a watcher a request that it refuses, and waits for the answer. The watcher has handled all earlier requests then.
+fn heard(watcher: i32) {
+    let name = format!("mcp-line-watch-{watcher}-{}", start_time(watcher));
+    let socket = socket(AddressFamily::UNIX, SocketType::SEQPACKET, None).expect("a socket");
+    let address = SocketAddrUnix::new_abstract_name(name.as_bytes()).expect("a short name");
+    connect(&socket, &address).expect("the watcher listens");
+    send(&socket, b"no version", SendFlags::NOSIGNAL).expect("it hears");
+    let mut answer = [0; 4];
+    let (_, length) = recv(&socket, &mut answer, RecvFlags::empty()).expect("it answers");
+    assert!(length == 4 && answer != [0; 4], "it refuses: {answer:?}");
+}
+
+/// The engine has started the supervisor itself meanwhile. A second one would take the first one's end for the end of the job.
+#[test]
+fn a_watcher_that_goes_on_starts_nothing_for_an_engine_that_waits_no_more() {
+    let jobs = Jobs::new();
+    let (mut client, _) = behind_guards(&jobs, 1);
+    let [lifeline] = lifelines(client.pid())[..] else { panic!("one server has one lifeline") };
+    let watcher = entry(lifeline).expect("it runs").parent;
+    signal(watcher, Signal::STOP);
+    let started = called(&mut client, "slow", json!({}))["structuredContent"].clone();
+    let id = started["job_id"].as_str().expect("an id");
+    jobs.processes(id);
+    let before = all_with(id);
+    signal(watcher, Signal::CONT);
+    heard(watcher);
+    assert_eq!(all_with(id), before);
+    jobs.go();
+    assert_eq!(jobs.end(id)["outcome"], "completed");
+    client.close_stdin();
+    client.exit_code();
     jobs.sandbox.assert_nothing_left_within(PATIENCE);
 }

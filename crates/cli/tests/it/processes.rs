@@ -46,6 +46,24 @@ pub(crate) fn children(pid: i32) -> Vec<Entry> {
     pids.filter_map(entry).filter(|entry| entry.parent == pid).collect()
 }
 
+/// The time at which a process was started, in the system's unit.
+pub(crate) fn start_time(pid: i32) -> u64 {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).expect("it runs");
+    let (_, rest) = stat.rsplit_once(')').expect("a line of the process table");
+    rest.split_whitespace().nth(19).and_then(|start| start.parse().ok()).expect("a number")
+}
+
+/// The processes that have this argument, in order.
+pub(crate) fn all_with(argument: &str) -> Vec<i32> {
+    let pids = fs::read_dir("/proc")
+        .expect("/proc")
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    let mut found: Vec<i32> =
+        pids.filter(|pid| command_line(*pid).iter().any(|word| word == argument)).collect();
+    found.sort_unstable();
+    found
+}
+
 /// The lifeline of a guard, which is not below it and names it in its command line. Waits until it is there.
 #[track_caller]
 pub(crate) fn lifeline(guard: &Client) -> i32 {

@@ -286,7 +286,8 @@ impl GuardLoop {
             BridgeEvent::Joined(call, order, outcome) => {
                 self.wrap_session.joined(now, (&call, order), outcome, &mut self.effects);
             }
-            BridgeEvent::Said => {}
+            // The loop looks what it may read, and what was said.
+            BridgeEvent::Said | BridgeEvent::Recalled => {}
             BridgeEvent::Withdrawn(call) => {
                 self.wrap_session.job_withdrawn(now, &call, &mut self.effects);
             }

@@ -11,6 +11,7 @@ mod offers;
 mod own_ids;
 mod promotion;
 mod questions;
+mod recall;
 mod restarts;
 mod tables;
 mod talk;
