@@ -37,7 +37,7 @@ fn names_in(table: &Path) -> Vec<String> {
         let line = fs::read(entry.path().join("cmdline")).unwrap_or_default();
         names.extend(names_of(program.as_deref(), &line));
     }
-    names.sort();
+    names.sort_unstable();
     names.dedup();
     names
 }

@@ -419,7 +419,7 @@ impl JobService for EngineService {
                 let own = engine.documents_of(Some(owner.to_owned())).await?;
                 // A field that an owner had before it was shared cannot be reached by its name any more.
                 listed.extend(own.into_iter().filter(|document| !self.shared.contains(&document.field)));
-                listed.sort_by(|one, other| one.field.cmp(&other.field));
+                listed.sort_unstable_by(|one, other| one.field.cmp(&other.field));
             }
             Ok(listed.into_iter().map(ListedReport::from).collect())
         })

@@ -240,7 +240,7 @@ impl WatchedResources {
                 }
             }
         }
-        moves.sort();
+        moves.sort_unstable();
         moves.dedup();
         moves
     }

@@ -138,7 +138,7 @@ impl Roster {
             self.current.push(backend);
         }
         change.removed = before.keys().cloned().collect();
-        change.removed.sort();
+        change.removed.sort_unstable();
         leaving.extend(before.into_values().map(|backend| LeavingServer { backend, successor: None }));
         self.leaving.extend(leaving.iter().map(|leaving| Arc::clone(&leaving.backend)));
         (change, new, leaving)

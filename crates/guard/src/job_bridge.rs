@@ -25,7 +25,7 @@ use std::{
 use tokio::{
     sync::OnceCell,
     task::{JoinSet, spawn_blocking},
-    time::sleep,
+    time::Instant,
 };
 use unhang_bridge::{params::CLIENT_CAPABILITIES, tasks::Dialect};
 use unhang_jobs::{error::JobError as EngineError, folder::has_database, id::JobId, record::Holder};
@@ -149,8 +149,6 @@ enum BridgeResult {
     NotKept(Box<Adopted>, JobServiceError),
     /// The calls that ended in earlier sessions are known.
     Recalled,
-    /// [`RECALL_LIMIT`] is over.
-    RecallOverdue,
     /// There is nothing to do.
     Done,
 }
@@ -177,7 +175,7 @@ pub(super) enum BridgeEvent {
     Asked(Arc<str>, RepeatedRequest),
     /// The local job server has said something.
     Said,
-    /// The calls of earlier sessions are known, or took too long.
+    /// The calls of earlier sessions are known.
     Recalled,
 }
 
@@ -202,8 +200,8 @@ pub(super) struct JobBridge {
     tasks: JoinSet<BridgeResult>,
     /// The calls whose jobs have not ended.
     followed: JoinSet<Id>,
-    /// Whether the calls are being read that ended in earlier sessions.
-    is_recalling: bool,
+    /// When to wait no longer for the calls that ended in earlier sessions; `None` if they are known.
+    recall_until: Option<Instant>,
     local_jobs: LazyJobServer,
 }
 
@@ -223,11 +221,6 @@ impl JobBridge {
                 data_folder.recall().await;
                 BridgeResult::Recalled
             });
-            let limit = sleep(RECALL_LIMIT);
-            tasks.spawn(async move {
-                limit.await;
-                BridgeResult::RecallOverdue
-            });
         }
         JobBridge {
             data_folder,
@@ -235,7 +228,7 @@ impl JobBridge {
             command,
             session: SessionKey::drawn(),
             relays: CallRelays::new(limits.max_in_flight),
-            is_recalling: limits.join_same_call,
+            recall_until: limits.join_same_call.then(|| Instant::now() + RECALL_LIMIT),
             limits,
             tasks,
             followed: JoinSet::new(),
@@ -243,19 +236,21 @@ impl JobBridge {
         }
     }
 
-    /// Returns whether a call that came now might run again, though the same call of an earlier session has ended.
-    pub(super) fn is_recalling(&self) -> bool {
-        self.is_recalling
+    /// Returns when to [give up](Self::give_up_recall) the calls that ended in earlier sessions. Until they are known, the first call of this
+    /// session might run again.
+    pub(super) fn recall_until(&self) -> Option<Instant> {
+        self.recall_until
     }
 
-    fn give_up_recall(&mut self) {
-        self.is_recalling = false;
-        tracing::warn!(
-            server = self.server,
-            "a call may run again that has ended before: {} has not answered within {}",
-            self.data_folder.folder.display(),
-            in_words(RECALL_LIMIT)
-        );
+    /// Waits no longer for the calls that ended in earlier sessions, if their time is over.
+    pub(super) fn give_up_recall(&mut self) {
+        if self.recall_until.take_if(|until| *until <= Instant::now()).is_some() {
+            let (folder, limit) = (self.data_folder.folder.display(), in_words(RECALL_LIMIT));
+            tracing::warn!(
+                server = self.server,
+                "a call may run again that has ended before: {folder} has not answered within {limit}"
+            );
+        }
     }
 
     /// Returns the key that all calls of this tool by this client share.
@@ -480,15 +475,11 @@ impl JobBridge {
                         return BridgeEvent::Said;
                     }
                     Ok(BridgeResult::Recalled) => {
-                        self.is_recalling = false;
-                        return BridgeEvent::Recalled;
-                    }
-                    Ok(BridgeResult::RecallOverdue) if self.is_recalling => {
-                        self.give_up_recall();
+                        self.recall_until = None;
                         return BridgeEvent::Recalled;
                     }
                     // After a panic, which was reported elsewhere, the call stays a call.
-                    Ok(BridgeResult::RecallOverdue | BridgeResult::Done) | Err(_) => {}
+                    Ok(BridgeResult::Done) | Err(_) => {}
                 },
                 Some(Ok(call)) = self.followed.join_next() => return BridgeEvent::Ended(call),
                 event = self.relays.event() => match event {

@@ -219,8 +219,13 @@ impl GuardLoop {
 
     fn reads_client(&self) -> bool {
         // A call that comes before the earlier ones are known would run again, and not join one of them.
-        let is_recalling = self.effects.bridge.as_ref().is_some_and(JobBridge::is_recalling);
-        !is_recalling && !self.from_client.ended && self.wrap_session.reads_client(&self.effects)
+        self.recall_until().is_none()
+            && !self.from_client.ended
+            && self.wrap_session.reads_client(&self.effects)
+    }
+
+    fn recall_until(&self) -> Option<Instant> {
+        self.effects.bridge.as_ref().and_then(JobBridge::recall_until)
     }
 
     /// Carries out the session's actions. Returns the exit code at the end.
@@ -281,12 +286,16 @@ impl GuardLoop {
         }
         let wrap_session = self.wrap_session.next_tick().map(|tick| self.origin + tick);
         let ask = self.effects.process.as_ref().and_then(|process| process.ask_at);
-        wrap_session.into_iter().chain(self.release_at).chain(ask).chain(self.keeping.answer_by()).min()
+        let others = [self.release_at, ask, self.keeping.answer_by(), self.recall_until()];
+        others.into_iter().flatten().chain(wrap_session).min()
     }
 
     fn tick(&mut self) {
         self.wrap_session.tick(self.now(), &mut self.effects);
         self.refuse_late();
+        if let Some(bridge) = &mut self.effects.bridge {
+            bridge.give_up_recall();
+        }
         if self.release_at.take_if(|at| *at <= Instant::now()).is_some() {
             self.from_client.lines.release();
             self.server_lines.release();

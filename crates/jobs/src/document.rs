@@ -268,7 +268,7 @@ impl Documents {
                 listed.push(DocumentEntry { field, bytes: metadata.len(), updated_at });
             }
         }
-        listed.sort_by(|one, other| one.field.cmp(&other.field));
+        listed.sort_unstable_by(|one, other| one.field.cmp(&other.field));
         Ok(listed)
     }
 

@@ -62,7 +62,7 @@ impl TreeRescue {
             // If this fails, the sweep still ends the processes one by one.
             let _ = control_group::kill(group);
         }
-        self.alive = self.sweep.round(select);
+        self.alive = self.sweep.round(&select);
         reap_orphans();
         if self.alive > 0 {
             return false;

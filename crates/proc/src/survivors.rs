@@ -72,7 +72,7 @@ pub fn end(remains: &DeadShim<'_>) -> SweptTree {
         // If this fails, the sweep still ends the processes one by one.
         let _ = control_group::kill(group);
     }
-    let unkilled = sweep.rounds(until, select, |alive| {
+    let unkilled = sweep.rounds(until, &select, &mut |alive| {
         reap_orphans();
         let is_over = alive == 0 && emptied.is_none_or(control_group::remove);
         if !is_over {

@@ -28,6 +28,9 @@ pub(crate) const PAUSE: Duration = Duration::from_millis(3);
 /// The most looks in one round. Each costs a walk through the table. A process that the last look does not show is left to the next round.
 const LOOKS: usize = 8;
 
+/// Finds the processes that a sweep ends, in the order of the table.
+pub(crate) type ProcessSelection<'a> = dyn Fn(&[ProcessEntry]) -> Vec<ProcessEntry> + 'a;
+
 /// The processes that a sweep has met so far.
 #[derive(Debug, Default)]
 pub(crate) struct Sweep {
@@ -43,14 +46,15 @@ impl Sweep {
 
     /// Stops and kills, in one round, the processes that `select` finds in the table. Returns how many were alive; at least one if the looks
     /// went on to differ.
-    pub(crate) fn round(&mut self, select: impl Fn(&[ProcessEntry]) -> Vec<ProcessEntry>) -> u32 {
+    pub(crate) fn round(&mut self, select: &ProcessSelection<'_>) -> u32 {
         let mut stopped = HashMap::new();
         let mut shown = None;
         let mut entries = Vec::new();
         let mut is_settled = false;
         for _ in 0..LOOKS {
             entries = select(&system::table());
-            let shows = entries.iter().map(|entry| (entry.pid, entry.start, entry.is_zombie)).collect();
+            let shows: Vec<_> =
+                entries.iter().map(|entry| (entry.pid, entry.start, entry.is_zombie)).collect();
             entries.retain(|entry| !entry.is_zombie);
             for entry in &entries {
                 stopped.entry((entry.pid, entry.start)).or_insert_with(|| {
@@ -58,8 +62,8 @@ impl Sweep {
                     *entry
                 });
             }
-            let before: Option<HashSet<_>> = shown.replace(shows);
-            is_settled = before == shown;
+            is_settled = shown.as_ref() == Some(&shows);
+            shown = Some(shows);
             if is_settled {
                 break;
             }
@@ -80,11 +84,11 @@ impl Sweep {
     pub(crate) fn rounds(
         &mut self,
         until: Duration,
-        select: impl Fn(&[ProcessEntry]) -> Vec<ProcessEntry>,
-        mut is_over: impl FnMut(u32) -> bool,
+        select: &ProcessSelection<'_>,
+        is_over: &mut dyn FnMut(u32) -> bool,
     ) -> u32 {
         loop {
-            let alive = self.round(&select);
+            let alive = self.round(select);
             if is_over(alive) {
                 return 0;
             }
@@ -130,7 +134,7 @@ mod tests {
             }
             seen
         };
-        let alive = Sweep::default().round(select);
+        let alive = Sweep::default().round(&select);
         for mut process in tree.into_inner() {
             process.signal(Signal::KILL);
             process.try_reap();
@@ -147,7 +151,7 @@ mod tests {
             let status = std::fs::read_to_string(format!("/proc/{}/stat", process.pid())).unwrap();
             status.contains(") T ")
         };
-        let alive = Sweep::default().round(|table| {
+        let alive = Sweep::default().round(&|table| {
             looks.set(looks.get() + 1);
             if looks.get() > 1 {
                 wait_until("it is stopped", is_stopped);
@@ -168,7 +172,7 @@ mod tests {
     /// The looks of one round, which show these processes; each look shows the last ones if there are no more.
     fn round_of_looks(looks: &[Vec<ProcessEntry>]) -> u32 {
         let next = Cell::new(0);
-        Sweep::default().round(|_| {
+        Sweep::default().round(&|_| {
             let look = next.replace(next.get() + 1).min(looks.len() - 1);
             looks[look].clone()
         })

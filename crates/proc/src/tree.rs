@@ -183,17 +183,13 @@ impl ProcessTree {
                 // If this fails, the sweep still ends the processes one by one.
                 let _ = control_group::kill(group.path());
             }
-            unkilled = sweep.rounds(
-                until,
-                |table| descendants(table, own),
-                |_| {
-                    let is_over = !self.reap_children();
-                    if !is_over {
-                        self.wait(&[], Some(sweep::PAUSE));
-                    }
-                    is_over
-                },
-            );
+            unkilled = sweep.rounds(until, &|table| descendants(table, own), &mut |_| {
+                let is_over = !self.reap_children();
+                if !is_over {
+                    self.wait(&[], Some(sweep::PAUSE));
+                }
+                is_over
+            });
         }
         self.remove_group(until);
         let killed = self.killed.take().unwrap_or_default();

@@ -1,10 +1,13 @@
-/** The official clients of the other language: Python's in front of a server in TypeScript, and the other way round. */
+/**
+ * The official clients of the other language: Python's in front of a server in TypeScript, and the other way round, each directly, through
+ * the guard and through the gateway.
+ */
 
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import { describe, test } from "node:test";
 
-import { connected, imports, SDKS, workplace } from "./support.js";
+import { connected, imports, SDKS, waysTo, workplace } from "./support.js";
 
 const CLIENT = `
 import asyncio, os, sys
@@ -12,13 +15,15 @@ from mcp import ClientSession, StdioServerParameters
 from mcp.client.stdio import stdio_client
 
 async def main():
-    parameters = StdioServerParameters(command=sys.argv[1], args=sys.argv[2:], env=dict(os.environ))
+    prefix, command, *arguments = sys.argv[1:]
+    parameters = StdioServerParameters(command=command, args=arguments, env=dict(os.environ))
     async with stdio_client(parameters) as (read, write), ClientSession(read, write) as session:
         await session.initialize()
-        started = (await session.call_tool("add", {"a": 40, "b": 2})).structured_content
-        status = await session.call_tool("get_job_status", {"job_id": started["job_id"], "wait_seconds": 25})
+        started = (await session.call_tool(prefix + "add", {"a": 40, "b": 2})).structured_content
+        job = {"job_id": started["job_id"]}
+        status = await session.call_tool(prefix + "get_job_status", {**job, "wait_seconds": 25})
         assert status.structured_content["status"] == "completed", status
-        print((await session.call_tool("get_job_results", {"job_id": started["job_id"]})).structured_content["results"])
+        print((await session.call_tool(prefix + "get_job_results", job)).structured_content["results"])
 
 asyncio.run(main())
 `;
@@ -54,17 +59,22 @@ const server = new McpServer({ name: "adder", version: "1" });
 jobs(server).job("add", { inputSchema: z.object({ a: z.number(), b: z.number() }), module: "./work.js", export: "add" });
 await server.connect(new StdioServerTransport());
 `;
-      const words = [place().write("client.py", CLIENT), process.execPath, place().write("server.js", script)];
-      assert.equal(execFileSync(python(), words, { encoding: "utf8", timeout: 60_000 }).trim(), "42");
+      const client = place().write("client.py", CLIENT);
+      for (const { command, prefix } of waysTo(place(), [process.execPath, place().write("server.js", script)])) {
+        const told = execFileSync(python(), [client, prefix, ...command], { encoding: "utf8", timeout: 60_000 });
+        assert.equal(told.trim(), "42", command.join(" "));
+      }
     });
   }
 
   for (const framework of FRAMEWORKS) {
-    test(`TypeScript's client in front of a server with ${framework}`, () => {
+    test(`TypeScript's client in front of a server with ${framework}`, async () => {
       const script = place().write("server.py", SERVER.replace("FRAMEWORK", framework));
-      return connected([python(), script], async (session) => {
-        assert.equal((await session.run("add", { a: 40, b: 2 }))["results"], 42);
-      });
+      for (const { command, prefix } of waysTo(place(), [python(), script])) {
+        await connected(command, async (session) => {
+          assert.equal((await session.run("add", { a: 40, b: 2 }, prefix))["results"], 42, command.join(" "));
+        });
+      }
     });
   }
 });

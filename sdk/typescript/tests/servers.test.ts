@@ -12,7 +12,7 @@ import { McpServer } from "@modelcontextprotocol/server";
 import * as z from "zod";
 import { McpServer as FirstMcpServer } from "@modelcontextprotocol/sdk/server/mcp.js";
 
-import { connected, imports, SDKS, type Sdk, workplace } from "./support.js";
+import { connected, imports, SDKS, type Sdk, waysTo, workplace } from "./support.js";
 
 const PACKAGE = import.meta.resolve("@unhang/jobs/package.json");
 const STATE_TOOLS = ["get_state", "list_state", "set_state"];
@@ -151,18 +151,10 @@ for (const sdk of SDKS) {
         assert.deepEqual(new Set((await Promise.all(polls)).map((status) => status["status"])), new Set(["cancelled"]));
       }));
 
-    test("it works through the guard and through the gateway", async () => {
-      const [program = "", script = ""] = serve();
-      const guarded = guard(program, [script], { name: "plant" });
-      const table = `[servers.plant]\ncommand = ${JSON.stringify(program)}\nargs = [${JSON.stringify(script)}]\ninherit-env = true\n`;
-      const config = place().write("unhang.toml", table);
-      for (const [command, prefix] of [
-        [[guarded.command, ...guarded.args], ""],
-        [[binary(), "serve", "--config", config], "plant__"],
-      ] as const) {
+    test("it works directly, through the guard and through the gateway", async () => {
+      for (const { command, prefix } of waysTo(place(), serve())) {
         await connected(command, async (session) => {
-          const started = await session.call(`${prefix}simulate`, { cod: 1 });
-          assert.deepEqual((await session.ended(started["job_id"], prefix))["results"], { cod: 1, days: 3 });
+          assert.deepEqual((await session.run("simulate", { cod: 1 }, prefix))["results"], { cod: 1, days: 3 });
         });
       }
     });

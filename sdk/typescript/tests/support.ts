@@ -10,6 +10,7 @@ import { fileURLToPath } from "node:url";
 
 import { Client } from "@modelcontextprotocol/client";
 import { StdioClientTransport } from "@modelcontextprotocol/client/stdio";
+import { binary, guard } from "@unhang/jobs";
 
 export const SDKS = ["sdk", "server"] as const;
 export type Sdk = (typeof SDKS)[number];
@@ -120,10 +121,27 @@ export class Session {
     throw new Error(`job ${job} has not ended`);
   }
 
-  /** Starts a job and returns its results. */
-  async run(name: string, input: Answer = {}): Promise<Answer> {
-    return this.ended((await this.call(name, input))["job_id"]);
+  /** Starts a job and returns its results. The tools of a server behind the gateway have a prefix. */
+  async run(name: string, input: Answer = {}, prefix = ""): Promise<Answer> {
+    return this.ended((await this.call(`${prefix}${name}`, input))["job_id"], prefix);
   }
+}
+
+/** The command of a server, and the prefix of its tools. */
+export interface Way {
+  readonly command: readonly string[];
+  readonly prefix: string;
+}
+
+/** Returns the ways to a server: directly, through the guard and through the gateway. */
+export function waysTo(place: Workplace, [program = "", ...args]: readonly string[]): Way[] {
+  const guarded = guard(program, args, { name: "plant" });
+  const table = `[servers.plant]\ncommand = ${JSON.stringify(program)}\nargs = ${JSON.stringify(args)}\ninherit-env = true\n`;
+  return [
+    { command: [program, ...args], prefix: "" },
+    { command: [guarded.command, ...guarded.args], prefix: "" },
+    { command: [binary(), "serve", "--config", place.write("unhang.toml", table)], prefix: "plant__" },
+  ];
 }
 
 /** Starts a server by its command, opens a session and closes it. */

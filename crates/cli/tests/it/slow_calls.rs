@@ -10,7 +10,7 @@ use std::{
 };
 
 use serde_json::{Value, json};
-use unhang::clients::CLOCKS;
+use unhang::{clients::CLOCKS, config::PROMOTE_AFTER};
 
 use crate::{
     callers::{Calls, Session, StdioCaller, both, handed_over, id_in_words, lasting, slow_server, text},
@@ -23,8 +23,10 @@ use crate::{
 
 #[test]
 fn no_client_is_cut_off_by_its_clock_and_nothing_runs_twice() {
-    /// A second stands for so many.
-    const SCALE: u32 = 10;
+    /// A second stands for so many. The shortest clock then leaves a busy machine more than a second.
+    const SCALE: u32 = 5;
+    /// The moment at which a call becomes a job whose client has no known clock.
+    const LATE: Duration = PROMOTE_AFTER.checked_div(SCALE).expect("not zero");
     let mut clocks: BTreeMap<&str, Option<Duration>> = BTreeMap::new();
     for clock in CLOCKS {
         let shortest = clocks.entry(clock.name).or_insert(clock.call);
@@ -32,7 +34,7 @@ fn no_client_is_cut_off_by_its_clock_and_nothing_runs_twice() {
     }
     let sandbox = Sandbox::with_jobs();
     let mut config = server("srv", &["slow-answers"], "")
-        + &server("late", &["slow-answers"], "limits.promote-after = \"4500ms\"");
+        + &server("late", &["slow-answers"], &format!("limits.promote-after = \"{}ms\"", LATE.as_millis()));
     for (name, clock) in &clocks {
         if let Some(clock) = clock {
             config += &format!("[clients.\"{name}\"]\ncall-clock = \"{}ms\"\n", (*clock / SCALE).as_millis());
@@ -62,7 +64,7 @@ fn no_client_is_cut_off_by_its_clock_and_nothing_runs_twice() {
                 });
                 let about = format!("{name}, {length} s, {reports}: {result:.300}");
                 assert!(clock.is_none_or(|clock| took < clock), "it has given up after {took:?}: {about}");
-                let moment = clock.map_or(4.5, |clock| clock.as_secs_f64() * 0.8);
+                let moment = clock.map_or(LATE.as_secs_f64(), |clock| clock.as_secs_f64() * 0.8);
                 let is_job = result["structuredContent"]["job_id"].is_string();
                 // Between the two it is up to the machine.
                 assert!(is_job || seconds < moment * 1.2, "it was to be a job: {about}");

@@ -175,7 +175,7 @@ fn list(
     }
     let mut tools = tools::descriptions();
     tools.extend(descriptions());
-    tools.sort_by_key(|tool| tool["name"].to_string());
+    tools.sort_unstable_by_key(|tool| tool["name"].to_string());
     Some(listings::page(server, message, "tools", &tools))
 }
 

@@ -180,7 +180,7 @@ pub(super) fn list(inner: &EngineState) -> Result<Vec<Quarantined>, JobError> {
         Err(error) => return Err(FileError::system("cannot read", &quarantine, error).into()),
     };
     let mut found: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
-    found.sort();
+    found.sort_unstable();
     Ok(found.into_iter().map(|folder| Quarantined { reason: reason(&folder), folder }).collect())
 }
 

@@ -138,7 +138,7 @@ pub(super) fn scan(data: &DataFolder) -> Result<FolderScan, FileError> {
             }
         }
     }
-    scan.jobs.sort_by_key(|(record, _)| (record.created_at, record.job_id));
+    scan.jobs.sort_unstable_by_key(|(record, _)| (record.created_at, record.job_id));
     Ok(scan)
 }
 
@@ -261,7 +261,7 @@ impl Store {
                     jobs.push(as_the_table_has_it(transaction, job)?);
                 }
             }
-            jobs.sort_by_key(|(record, _)| (record.created_at, record.job_id));
+            jobs.sort_unstable_by_key(|(record, _)| (record.created_at, record.job_id));
             transaction.execute_batch("DROP TABLE launch_files; DROP TABLE jobs; DROP TABLE counters;")?;
             schema::create(transaction)?;
             // Processes that follow the changes must not take the new numbers for old ones.

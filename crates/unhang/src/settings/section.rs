@@ -317,7 +317,7 @@ impl<'a> SettingValue<'a> {
                 (name, SettingValue { source: self.source, path, at: key.span(), value })
             })
             .collect();
-        fields.sort_by_key(|(_, field)| field.at.start);
+        fields.sort_unstable_by_key(|(_, field)| field.at.start);
         Ok(fields)
     }
 

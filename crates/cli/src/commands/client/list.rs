@@ -162,7 +162,7 @@ pub(super) async fn each<T: Send + 'static>(
             }
         }
     }
-    found.sort_by_key(|(index, ..)| *index);
+    found.sort_unstable_by_key(|(index, ..)| *index);
     Ok((found.into_iter().map(|(_, name, answer)| (name, answer)).collect(), code))
 }
 

@@ -205,7 +205,7 @@ async fn examine_all(asked: Vec<Examinee>, starts: &Arc<Starts>) -> Vec<DoctorRe
         }
     }
     progress::end();
-    reports.sort_by_key(|(index, _)| *index);
+    reports.sort_unstable_by_key(|(index, _)| *index);
     reports.into_iter().map(|(_, report)| report).collect()
 }
 
