@@ -9,9 +9,10 @@
 //!
 //! # Invariants
 //!
-//! - Nothing is opened, and no file is touched, before the first call is slow or the client asks about jobs. The folder is also opened if
-//!   the server does not start, and at once if calls may join jobs: then nothing is read of the client before the calls are known that it
-//!   may join, but for [`RECALL_LIMIT`] at most. A folder without jobs stays as it is.
+//! - Nothing is opened, and no file is touched, before the first call is slow, the client asks about jobs, or the server does not start. A
+//!   folder without jobs stays as it is.
+//! - If calls may join jobs, the guard opens the folder at once. It reads nothing of its client before it knows the calls of earlier
+//!   sessions, for [`RECALL_LIMIT`] at most.
 //! - If a call cannot become a job it stays a call, unless its client has asked for a task. The log says why.
 //! - News for a job never waits for the job (`relays`).
 

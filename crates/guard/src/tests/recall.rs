@@ -10,11 +10,11 @@ use unhang_jobs::{error::JobError, folder::has_database};
 use super::super::job_bridge::{BridgeEvent, JobBridge, UnopenedJobs};
 
 /// Makes a bridge whose folder opens when the sender is dropped.
-fn bridge(join_same_call: bool) -> (JobBridge, mpsc::Sender<()>, tempfile::TempDir) {
+fn bridge(join_same_call: bool) -> (JobBridge, mpsc::SyncSender<()>, tempfile::TempDir) {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("unhang.db"), "").unwrap();
     assert!(has_database(folder.path()), "otherwise nothing is opened");
-    let (opens, opened) = mpsc::channel();
+    let (opens, opened) = mpsc::sync_channel(1);
     let open = Box::new(move || {
         let _dropped = opened.recv();
         EngineService::new(Err(JobError::Closed), Default::default())
