@@ -15,10 +15,13 @@ use crate::{
 /// A quick call that waits for the slow one takes at least as long as this.
 const BLOCKS: Duration = Duration::from_secs(60);
 
-/// A server that works on one call at a time, two of which may run, with these words and this configuration besides.
+/// A server that works on one call at a time, two of which may run, with these words and this configuration besides. It answers questions
+/// about itself, however busy the machine is.
 fn blocking(words: &[&str], more: &str) -> String {
-    let more =
-        format!("instances = 2\nlimits.busy-after = \"300ms\"\nlimits.promote-after = \"700ms\"\n{more}");
+    let more = format!(
+        "instances = 2\nlimits.busy-after = \"300ms\"\nlimits.promote-after = \"700ms\"\n\
+         tools.pid.promote-after = \"off\"\ntools.seen.promote-after = \"off\"\n{more}"
+    );
     server("srv", &[&["one-at-a-time"], words].concat(), &more)
 }
 
