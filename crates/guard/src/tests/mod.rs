@@ -11,7 +11,7 @@ mod offers;
 mod own_ids;
 mod promotion;
 mod questions;
-mod recall;
+pub(crate) mod recall;
 mod restarts;
 mod tables;
 mod talk;

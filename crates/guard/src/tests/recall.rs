@@ -10,7 +10,7 @@ use unhang_jobs::{error::JobError, folder::has_database};
 use super::super::job_bridge::{BridgeEvent, JobBridge, UnopenedJobs};
 
 /// Makes a bridge whose folder opens when the sender is dropped.
-fn bridge(join_same_call: bool) -> (JobBridge, mpsc::SyncSender<()>, tempfile::TempDir) {
+pub(crate) fn bridge(join_same_call: bool) -> (JobBridge, mpsc::SyncSender<()>, tempfile::TempDir) {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("unhang.db"), "").unwrap();
     assert!(has_database(folder.path()), "otherwise nothing is opened");
