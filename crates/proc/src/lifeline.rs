@@ -165,6 +165,8 @@ impl Lifeline {
         if let Some(detached) = detached {
             say(&link, &LifelineReport::Detached(detached));
         }
+        // The code of the detachment would count beside that of the start.
+        system::give_back_mappings(&code);
         let tree = match start_tree(plan) {
             Ok(tree) => tree,
             Err(error) => {
