@@ -7,7 +7,6 @@
 //! - Every process is started by [`run`], with a deadline. [`custody`] sees to it that none is left when a verb ends, however
 //!   it ends; that something would have been left is a failure.
 
-mod alone;
 mod ci;
 mod clock;
 mod custody;

@@ -22,8 +22,8 @@ pub(crate) const CARGO_MUTANTS: CargoTool = CargoTool { name: "cargo-mutants", v
 /// Building cargo-deny takes more than a minute on two cores.
 const INSTALL_DEADLINE: Duration = Duration::from_mins(20);
 const VERSION_DEADLINE: Duration = Duration::from_secs(60);
-/// These tools run for seconds or wait for others: what counts is how fast they are built. Without optimisation cargo-deny is built in little
-/// more than half the time, and needs one and a half seconds more.
+/// The build of such a tool takes longer than its runs, so it is built without optimisation. The build of cargo-deny then takes 72 s instead
+/// of 126 s, and its run 1.4 s more.
 const QUICK_BUILD: [(&str, &str); 4] = [
     ("CARGO_PROFILE_RELEASE_LTO", "off"),
     ("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "256"),

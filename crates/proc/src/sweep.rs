@@ -44,8 +44,8 @@ impl Sweep {
             .extend(entries.iter().filter(|entry| !entry.is_zombie).map(|entry| (entry.pid, entry.start)));
     }
 
-    /// Stops and kills, in one round, the processes that `select` finds in the table. Returns how many were alive; at least one if the looks
-    /// went on to differ.
+    /// Stops and kills, in one round, the processes that `select` finds in the table. Returns how many were alive. If no two looks in a row
+    /// were equal, it returns one at least.
     pub(crate) fn round(&mut self, select: &ProcessSelection<'_>) -> u32 {
         let mut stopped = HashMap::new();
         let mut shown = None;

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::{
     harness::{Client, PATIENCE, is_alive, signal, wait_until},
     jobs::{Jobs, UNTIL_GO, called},
-    processes::{all_with, children, entry, lifelines, start_time},
+    processes::{all_with, children, entry, lifelines},
 };
 
 /// Starts a server with a tool that waits for [`Jobs::go`], behind so many guards, and calls the tool: the client and the id of the job.
@@ -107,7 +107,7 @@ fn a_watcher_that_stands_still_keeps_no_job_from_its_start() {
 
 /// Sends a watcher a request that it refuses, and waits for the answer. The watcher has handled all earlier requests then.
 fn heard(watcher: i32) {
-    let name = format!("mcp-line-watch-{watcher}-{}", start_time(watcher));
+    let name = format!("mcp-line-watch-{watcher}-{}", entry(watcher).expect("it runs").start);
     let socket = socket(AddressFamily::UNIX, SocketType::SEQPACKET, None).expect("a socket");
     let address = SocketAddrUnix::new_abstract_name(name.as_bytes()).expect("a short name");
     connect(&socket, &address).expect("the watcher listens");

@@ -19,6 +19,8 @@ pub(crate) struct Entry {
     pub(crate) parent: i32,
     pub(crate) group: i32,
     pub(crate) session: i32,
+    /// The time of its start, in the system's unit.
+    pub(crate) start: u64,
 }
 
 /// The entry of a process, if it is there.
@@ -35,31 +37,26 @@ pub(crate) fn entry(pid: i32) -> Option<Entry> {
         parent: number()?,
         group: number()?,
         session: number()?,
+        // Fifteen fields lie between the session and the start.
+        start: fields.nth(15)?.parse().ok()?,
     })
+}
+
+/// The numbers of all processes.
+fn pids() -> impl Iterator<Item = i32> {
+    let entries = fs::read_dir("/proc").expect("/proc");
+    entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
 }
 
 /// Children of a process, zombies included.
 pub(crate) fn children(pid: i32) -> Vec<Entry> {
-    let pids = fs::read_dir("/proc")
-        .expect("/proc")
-        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
-    pids.filter_map(entry).filter(|entry| entry.parent == pid).collect()
-}
-
-/// The time at which a process was started, in the system's unit.
-pub(crate) fn start_time(pid: i32) -> u64 {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).expect("it runs");
-    let (_, rest) = stat.rsplit_once(')').expect("a line of the process table");
-    rest.split_whitespace().nth(19).and_then(|start| start.parse().ok()).expect("a number")
+    pids().filter_map(entry).filter(|entry| entry.parent == pid).collect()
 }
 
 /// The processes that have this argument, in order.
 pub(crate) fn all_with(argument: &str) -> Vec<i32> {
-    let pids = fs::read_dir("/proc")
-        .expect("/proc")
-        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
     let mut found: Vec<i32> =
-        pids.filter(|pid| command_line(*pid).iter().any(|word| word == argument)).collect();
+        pids().filter(|pid| command_line(*pid).iter().any(|word| word == argument)).collect();
     found.sort_unstable();
     found
 }
@@ -78,10 +75,7 @@ pub(crate) fn lifeline(guard: &Client) -> i32 {
 /// The living lifelines of a guard or gateway.
 pub(crate) fn lifelines(owner: i32) -> Vec<i32> {
     let owner = format!("--owner={owner}");
-    let pids = fs::read_dir("/proc")
-        .expect("/proc")
-        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
-    let all = pids.filter_map(entry).filter(|entry| entry.name == "mcp-lifeline" && !entry.is_zombie);
+    let all = pids().filter_map(entry).filter(|entry| entry.name == "mcp-lifeline" && !entry.is_zombie);
     all.map(|entry| entry.pid).filter(|pid| command_line(*pid).contains(&owner)).collect()
 }
 

@@ -1,4 +1,4 @@
-//! The loop of a guard without a server: what it reads, and how it ends.
+//! Tests of the guard's loop without a server: the client's lines that it reads, and its end.
 
 use std::{
     io::{Read, Write},
