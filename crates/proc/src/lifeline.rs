@@ -147,7 +147,10 @@ impl Lifeline {
         let foreign_descriptors = ForeignDescriptors::find(&[link.as_fd()]);
         // The mappings are read before the process is copied: each piece of code that a copy runs by itself stays in its memory.
         let code = system::code_mappings();
-        let detached = match detach()? {
+        let part = detach()?;
+        // In each of the processes, the code of the detachment would count beside that of its work.
+        system::give_back_mappings(&code);
+        let detached = match part {
             Part::Lifeline(detached) => detached,
             Part::Launcher => return Ok(None),
             Part::Watcher(watcher) => {
@@ -165,8 +168,6 @@ impl Lifeline {
         if let Some(detached) = detached {
             say(&link, &LifelineReport::Detached(detached));
         }
-        // The code of the detachment would count beside that of the start.
-        system::give_back_mappings(&code);
         let tree = match start_tree(plan) {
             Ok(tree) => tree,
             Err(error) => {

@@ -88,8 +88,6 @@ impl Commons {
 impl Watcher {
     /// Waits for the end of the lifeline, and ends what it has left if it was killed. The caller has closed the link and what it inherited.
     pub(super) fn watch(self, code: &[Range<usize>]) -> io::Result<()> {
-        // The code of the detachment would count beside that of the socket.
-        system::give_back_mappings(code);
         leave_streams()?;
         leave_folder();
         // The server runs when nothing is in common any more, and whatever it runs can ask from then on.
