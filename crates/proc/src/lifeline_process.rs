@@ -89,11 +89,21 @@ impl LifelineProcess {
         }
     }
 
+    /// Kills it. Its watcher, which ends what a killed lifeline leaves, goes on if somebody has stopped it.
+    pub(crate) fn kill(&self) {
+        self.signal(Signal::KILL);
+        self.signal_watcher(Signal::CONT);
+    }
+
     /// Kills it and its watcher.
     pub(crate) fn kill_with_watcher(&self) {
         self.signal(Signal::KILL);
+        self.signal_watcher(Signal::KILL);
+    }
+
+    fn signal_watcher(&self, signal: Signal) {
         if let Self::Stranger(DetachedLifeline { watcher: Some(watcher), .. }) = self {
-            let _ = watcher.signal(Signal::KILL);
+            let _ = watcher.signal(signal);
         }
     }
 }

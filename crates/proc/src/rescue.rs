@@ -16,7 +16,7 @@ use std::{
     sync::atomic::{AtomicBool, Ordering},
 };
 
-use rustix::process::{Pid, Signal, WaitOptions, getpid, waitpid};
+use rustix::process::{Pid, WaitOptions, getpid, waitpid};
 
 use crate::{
     lifeline_process::LifelineProcess,
@@ -69,7 +69,7 @@ impl TreeRescue {
         }
         if !self.lifeline_killed {
             self.lifeline_killed = true;
-            lifeline.signal(Signal::KILL);
+            lifeline.kill();
             return false;
         }
         group.is_none_or(|group| control_group::remove(group)) && lifeline.try_reap().is_some()
@@ -163,7 +163,10 @@ pub fn reap_orphans() {
 mod tests {
     use std::path::Path;
 
-    use rustix::fs::{CWD, FileType, Mode, mknodat};
+    use rustix::{
+        fs::{CWD, FileType, Mode, mknodat},
+        process::Signal,
+    };
 
     use super::*;
     use crate::{
