@@ -9,7 +9,8 @@ use std::{
     fs,
     os::unix::{fs::PermissionsExt, process::ExitStatusExt},
     path::Path,
-    process::{Command, Stdio},
+    process::{Child, Command, Stdio},
+    sync::{Mutex, PoisonError},
     thread,
     time::{Duration, Instant},
 };
@@ -25,20 +26,25 @@ env -i setsid sh -c 'echo $$ > left; exec sleep 300' &
 until [ -s left ]; do sleep 0.01; done
 "#;
 
-/// `cargo xtask ci --only fmt`, where `cargo fmt` is this script.
-fn chore(folder: &Path, script: &str) -> Command {
+/// Held while a program is written or started. A process that starts meanwhile would have the open file for a moment, and Linux starts no
+/// program that somebody can write to.
+static PROGRAMS: Mutex<()> = Mutex::new(());
+
+/// Starts `cargo xtask ci --only fmt`, where `cargo fmt` is this script.
+fn start_chore(folder: &Path, script: &str, stdout: Stdio) -> Child {
     let folder_path = folder.display();
     let metadata = format!(r#"{{"packages": [], "target_directory": "{folder_path}/target"}}"#);
     let cargo = format!(
         "#!/bin/sh\nif [ $1 = metadata ]; then echo '{metadata}'; exit; fi\ncd {folder_path}\n{script}\n"
     );
     let program = folder.join("cargo");
+    let _programs = PROGRAMS.lock().unwrap_or_else(PoisonError::into_inner);
     fs::write(&program, cargo).expect("the folder is ours");
     fs::set_permissions(&program, fs::Permissions::from_mode(0o700)).expect("the file is ours");
     let mut command = Command::new(env!("CARGO_BIN_EXE_xtask"));
     let path = std::env::var("PATH").expect("a path");
-    command.args(["ci", "--only", "fmt"]).env("PATH", format!("{folder_path}:{path}")).stdin(Stdio::null());
-    command
+    command.args(["ci", "--only", "fmt"]).env("PATH", format!("{folder_path}:{path}"));
+    command.stdin(Stdio::null()).stdout(stdout).spawn().expect("it runs")
 }
 
 fn folder() -> TempDir {
@@ -67,10 +73,10 @@ fn is_gone(pid: Pid) -> bool {
 #[test]
 fn r_42_a_step_that_leaves_a_process_has_failed_and_the_process_is_named_and_ended() {
     let folder = folder();
-    let output = chore(folder.path(), LEAVE).output().expect("it runs");
+    let output = start_chore(folder.path(), LEAVE, Stdio::piped()).wait_with_output().expect("it runs");
     let told = String::from_utf8_lossy(&output.stdout);
-    let left = noted(folder.path(), "left");
     assert_eq!(output.status.code(), Some(1), "{told}");
+    let left = noted(folder.path(), "left");
     assert!(told.contains(&format!("left behind: {} sleep 300", left.as_raw_nonzero())), "{told}");
     assert!(is_gone(left), "{told}");
 }
@@ -79,7 +85,7 @@ fn r_42_a_step_that_leaves_a_process_has_failed_and_the_process_is_named_and_end
 fn r_42_nothing_is_left_of_a_step_that_is_interrupted() {
     let folder = folder();
     let script = format!("{LEAVE}\necho $$ > step; exec sleep 300");
-    let mut chore = chore(folder.path(), &script).stdout(Stdio::null()).spawn().expect("it runs");
+    let mut chore = start_chore(folder.path(), &script, Stdio::null());
     let pids = ["left", "step"].map(|name| noted(folder.path(), name));
     let pid = Pid::from_child(&chore);
     kill_process(pid, Signal::TERM).expect("it runs");

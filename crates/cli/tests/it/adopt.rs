@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::{
     asking::at_terminal,
-    harness::{Client, Sandbox, lab_program, run_to_end, signal},
+    harness::{Client, Sandbox, lab_program, run_to_end, signal, write_program},
 };
 
 /// A home with files of clients.
@@ -333,9 +333,7 @@ fn a_binary_that_does_not_stay_is_copied_to_a_place_where_it_does() {
         ("echo something else", 2, "something else lies there"),
     ] {
         let script = format!("#!/bin/sh\n{there}\n");
-        fs::write(home.path(".local/bin/new"), &script).expect("a script");
-        fs::set_permissions(home.path(".local/bin/new"), fs::Permissions::from_mode(0o755))
-            .expect("it is ours");
+        write_program(&home.path(".local/bin/new"), &script);
         fs::rename(home.path(".local/bin/new"), home.program()).expect("it is ours");
         let (found, stdout, stderr) = home.adopt(&["--yes", "--output", "text"]);
         assert!(found == code && format!("{stdout}{stderr}").contains(expect), "{there}: {stdout} {stderr}");
@@ -468,8 +466,7 @@ done
 fn every_adopted_entry_starts_its_server_through_the_guard() {
     let home = Home::new();
     let server = home.path("small server");
-    fs::write(&server, SMALL_SERVER).expect("a script");
-    fs::set_permissions(&server, fs::Permissions::from_mode(0o755)).expect("it is ours");
+    write_program(&server, SMALL_SERVER);
     let server = server.display();
     let entry = format!(r#""command": "{server}", "args": ["one", "two words"], "env": {{"KEY": "a"}}"#);
     let bare = format!(r#""command": "{server}", "env": {{"KEY": "b"}}"#);

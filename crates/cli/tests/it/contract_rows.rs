@@ -3,13 +3,13 @@
 //! Invariants: each test is named by the id of what it holds. A time that the contract asks for is asked for until it is kept, with a
 //! generous limit: a busy machine is slow now and then, and what is too slow by itself is so each time.
 
-use std::{fs, os::unix::fs::PermissionsExt, time::Duration};
+use std::{fs, time::Duration};
 
 use serde_json::{Value, json};
 use unhang::clients::CLOCKS;
 
 use crate::{
-    harness::{Client, PATIENCE, Sandbox, figure, lab_program, run_to_end, timed, wait_until},
+    harness::{Client, PATIENCE, Sandbox, figure, lab_program, run_to_end, timed, wait_until, write_program},
     jobs::{Jobs, called},
 };
 
@@ -262,8 +262,7 @@ fn l_71_a_server_out_of_npm_gets_its_token_and_nobody_else_sees_it() {
     // npx stands for itself: what it is asked for and given is what counts here, and the registry is not everywhere.
     let npx =
         format!("#!/bin/sh\necho \"$* $SLACK_BOT_TOKEN\" > asked\nexec {} zoo well-behaved\n", lab_program());
-    fs::write(bin.join("npx"), npx).expect("a file");
-    fs::set_permissions(bin.join("npx"), fs::Permissions::from_mode(0o755)).expect("it is ours");
+    write_program(&bin.join("npx"), &npx);
     let file = "[servers.slack]\ncommand = \"npx\"\nargs = [\"-y\", \"@modelcontextprotocol/server-slack\"]\n\
                 env = { SLACK_BOT_TOKEN = \"${SLACK_BOT_TOKEN}\" }\n";
     fs::write(sandbox.path().join("unhang.toml"), file).expect("a file");

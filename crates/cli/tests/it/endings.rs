@@ -6,7 +6,6 @@ use std::{
     ffi::OsStr,
     fs,
     io::Read,
-    os::unix::fs::PermissionsExt,
     path::Path,
     process::{ChildStdout, Command},
     thread,
@@ -17,7 +16,9 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::{
-    harness::{Client, PATIENCE, Sandbox, Slowly, lab_program, run_to_end, server_pid, wait_until},
+    harness::{
+        Client, PATIENCE, Sandbox, Slowly, lab_program, run_to_end, server_pid, wait_until, write_program,
+    },
     processes::{descriptors, holds},
 };
 
@@ -202,8 +203,7 @@ fn a_file_that_is_no_program_is_named() {
     let path = file.to_str().expect("a path");
     let mut client = Client::start(guard_of(&sandbox, &[], &[path]));
     cannot_start(&mut client, &[path, "cannot be executed"]);
-    fs::write(&file, "#!/no/such/interpreter\n").expect("a file");
-    fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).expect("ours");
+    write_program(&file, "#!/no/such/interpreter\n");
     let mut client = Client::start(guard_of(&sandbox, &[], &[path]));
     cannot_start(&mut client, &[path, "interpreter"]);
 }

@@ -307,6 +307,16 @@ pub(crate) fn run_to_end(command: Command) -> (i32, String, String) {
     (code, text, client.stderr_at_the_end())
 }
 
+/// Writes a script that can be started. Another process writes it: Linux starts no program that somebody can write to, and a process that
+/// another test starts at that moment would have our open file.
+#[track_caller]
+pub(crate) fn write_program(path: &Path, text: &str) {
+    let mut command = Command::new("/bin/sh");
+    command.args(["-c", r#"printf %s "$2" > "$1" && chmod 755 "$1""#, "sh"]).arg(path).arg(text);
+    let (code, _, stderr) = run_to_end(command);
+    assert_eq!(code, 0, "{stderr}");
+}
+
 /// Sends a signal to a process of this test.
 pub(crate) fn signal(pid: i32, signal: rustix::process::Signal) {
     if let Some(pid) = rustix::process::Pid::from_raw(pid) {
