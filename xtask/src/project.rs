@@ -9,7 +9,7 @@ use crate::failure::ChoreFailure;
 use crate::run::{self, ProgramRun};
 
 /// The checkout and its build folder.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Project {
     root: PathBuf,
     target: PathBuf,

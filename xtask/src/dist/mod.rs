@@ -32,7 +32,7 @@ use std::time::Duration;
 use crate::failure::ChoreFailure;
 use crate::options::Options;
 use crate::project::Project;
-use crate::{files, report, run};
+use crate::{files, report, run, tools};
 
 pub(crate) use glibc::oldest_target;
 
@@ -66,6 +66,13 @@ pub(crate) fn dist(project: &Project, options: &Options) -> Result<(), ChoreFail
     report::text(container::missing(&release));
     report::text(ArchiveAddresses::read(&release)?.missing());
     Ok(())
+}
+
+/// Builds and installs beforehand what the step needs and does not test.
+pub(crate) fn prepare(project: &Project) -> Result<(), ChoreFailure> {
+    programs::build_static(project, StaticBuild::Quick)?;
+    tools::CARGO_CYCLONEDX.program(project)?;
+    tools::mcpb(project).map(drop)
 }
 
 /// The step of `cargo xtask ci`: packs what the step `dist` has built, twice, and uses the packages.

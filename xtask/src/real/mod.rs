@@ -78,6 +78,11 @@ enum RealCaseKind {
     Adopted(Language),
 }
 
+/// Installs the pinned servers and clients.
+pub(crate) fn install(project: &Project) -> Result<(), ChoreFailure> {
+    install::install(project).map(drop)
+}
+
 /// Runs every case: the last step of `ci`, which has built the program before.
 pub(crate) fn every(project: &Project) -> Result<(), ChoreFailure> {
     perform(project, &cases(), project.shipped())

@@ -18,6 +18,12 @@ pub(crate) use typescript::{build as build_typescript, module as typescript_modu
 
 const TESTS_DEADLINE: Duration = Duration::from_mins(10);
 
+/// Installs what the tests need, and builds the package that needs it.
+pub(crate) fn install(project: &Project) -> Result<(), ChoreFailure> {
+    typescript::build(project)?;
+    python::install(project)
+}
+
 /// Checks and tests the packages.
 pub(crate) fn every(project: &Project) -> Result<(), ChoreFailure> {
     let program = project.shipped();

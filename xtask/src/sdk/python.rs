@@ -12,12 +12,17 @@ use super::{TESTS_DEADLINE, typescript};
 /// The folder of the package, below the checkout.
 const SOURCES: &str = "sdk/python";
 
+/// Installs the frameworks and tools of the tests.
+pub(super) fn install(project: &Project) -> Result<(), ChoreFailure> {
+    tools::PYTHON.require(project)?;
+    let requirements = project.root().join(SOURCES).join("requirements.txt");
+    tools::python_environment(project, &project.below_target(SOURCES), &requirements)
+}
+
 /// Checks and tests the package.
 pub(super) fn check(project: &Project) -> Result<(), ChoreFailure> {
-    tools::PYTHON.require(project)?;
+    install(project)?;
     let sources = project.root().join(SOURCES);
-    let requirements = sources.join("requirements.txt");
-    tools::python_environment(project, &project.below_target(SOURCES), &requirements)?;
     // pyright is a program for Node.js.
     let task = ProgramRun::new("node", &sources, project.log("sdk-pyright"), TESTS_DEADLINE);
     let task = task.arguments([typescript::module(project, "pyright/index.js")]);

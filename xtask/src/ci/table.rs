@@ -1,8 +1,8 @@
-//! `cargo xtask ci`: every check, cheap ones first, so that the likeliest mistakes show soonest (R-44).
+//! The steps of `cargo xtask ci`, cheap ones first, so that the likeliest mistakes show soonest (R-44).
 //!
 //! # Invariants
 //!
-//! - The steps are a table; the first that fails ends the run. A step that leaves a process behind has failed (R-42).
+//! - A step needs only files that steps of earlier stages, or earlier steps of its lane, have made.
 //! - After `fetch`, only the installation of pinned tools and servers uses the network.
 
 use std::ffi::OsStr;
@@ -15,17 +15,35 @@ use crate::failure::ChoreFailure;
 use crate::options::Options;
 use crate::project::Project;
 use crate::run::{self, ProgramRun};
-use crate::{clock, custody, dist as packing, other_systems, real, report, rooms, sdk, soak, tools, units};
+use crate::{dist as packing, other_systems, real, report, rooms, sdk, soak, tools, units};
 
-/// One row of the table.
-struct CiStep {
-    name: &'static str,
-    /// What a failure of this step means, for `--list`.
-    about: &'static str,
-    work: StepWork,
+/// Steps that run at the same time as those of the other lanes of their stage. The next stage begins after them.
+pub(super) type Stage = &'static [StepLane];
+
+/// Steps that run one after the other.
+pub(super) struct StepLane {
+    pub(super) priority: LanePriority,
+    pub(super) steps: &'static [CiStep],
 }
 
-enum StepWork {
+/// Who gets the processors if several lanes want them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum LanePriority {
+    /// This lane: its tests have deadlines.
+    First,
+    /// The others. This lane has what they leave idle.
+    Last,
+}
+
+/// One thing to check.
+pub(super) struct CiStep {
+    pub(super) name: &'static str,
+    /// What a failure of this step means, for `--list`.
+    pub(super) about: &'static str,
+    pub(super) work: StepWork,
+}
+
+pub(super) enum StepWork {
     /// One call of cargo.
     Cargo {
         arguments: &'static [&'static str],
@@ -46,161 +64,166 @@ const DEMO_DEADLINE: Duration = Duration::from_mins(1);
 /// Sixty cases in three columns take a minute and a half, and longer on a busy machine.
 const SCORE_DEADLINE: Duration = Duration::from_mins(8);
 
-const STEPS: &[CiStep] = &[
-    CiStep {
-        name: "fetch",
-        about: "Cargo.lock is complete and every dependency is there",
-        work: cargo(&["fetch", "--locked"], 10),
-    },
-    CiStep { name: "fmt", about: "the code is formatted", work: cargo(&["fmt", "--all", "--check"], 2) },
-    CiStep {
-        name: "clippy",
-        about: "no lint of the workspace fires",
-        work: cargo(
-            &[
-                "clippy",
-                "--workspace",
-                "--all-targets",
-                "--all-features",
-                "--locked",
-                "--offline",
-                "--",
-                "-D",
-                "warnings",
-            ],
-            20,
-        ),
-    },
-    CiStep {
-        name: "rooms",
-        about: "imports go downwards, files are short, a type lies in few files, a name is one type's",
-        work: StepWork::Own(|project| rooms::rooms(project, &Options::default())),
-    },
-    CiStep {
-        name: "alone",
-        about: "each crate builds without the others' features, and the program without its own",
-        work: StepWork::Own(alone),
-    },
-    CiStep {
-        name: "macos",
-        about: "what ships compiles for macOS; says so where the standard library for it cannot be had",
-        work: StepWork::Own(other_systems::check_macos),
-    },
-    CiStep {
-        name: "arm64",
-        about: "the program for ARM64 builds and tells its version under qemu; says so where the library cannot be had",
-        work: StepWork::Own(other_systems::run_arm64),
-    },
-    CiStep {
-        name: "docs",
-        about: "the documentation builds without a warning",
-        work: StepWork::Cargo {
-            arguments: &["doc", "--workspace", "--no-deps", "--locked", "--offline"],
-            environment: &[("RUSTDOCFLAGS", "-D warnings")],
-            deadline: Duration::from_mins(15),
+/// Nothing that a stage builds with cargo is built by two of its lanes: cargo would let one wait for the other.
+pub(super) const STAGES: &[Stage] = &[QUICK, BUILDS, USES, FAULTS];
+
+const QUICK: Stage = &[StepLane {
+    priority: LanePriority::First,
+    steps: &[
+        CiStep {
+            name: "fetch",
+            about: "Cargo.lock is complete and every dependency is there",
+            work: cargo(&["fetch", "--locked"], 10),
         },
+        CiStep { name: "fmt", about: "the code is formatted", work: cargo(&["fmt", "--all", "--check"], 2) },
+        CiStep {
+            name: "rooms",
+            about: "imports go downwards, files are short, a type lies in few files, a name is one type's",
+            work: StepWork::Own(|project| rooms::rooms(project, &Options::default())),
+        },
+    ],
+}];
+
+/// Tests wait for processes and deadlines for a third of their time. Meanwhile the second lane builds.
+const BUILDS: Stage = &[
+    StepLane {
+        priority: LanePriority::First,
+        steps: &[
+            CiStep {
+                name: "clippy",
+                about: "no lint of the workspace fires",
+                work: cargo(
+                    &[
+                        "clippy",
+                        "--workspace",
+                        "--all-targets",
+                        "--all-features",
+                        "--locked",
+                        "--offline",
+                        "--",
+                        "-D",
+                        "warnings",
+                    ],
+                    20,
+                ),
+            },
+            CiStep {
+                name: "alone",
+                about: "each crate builds without the others' features, and the program without its own",
+                work: StepWork::Own(alone),
+            },
+            CiStep {
+                name: "macos",
+                about: "what ships compiles for macOS; says so where the standard library for it cannot be had",
+                work: StepWork::Own(other_systems::check_macos),
+            },
+            CiStep {
+                name: "arm64",
+                about: "the program for ARM64 builds and tells its version under qemu; says so where the library cannot be had",
+                work: StepWork::Own(other_systems::run_arm64),
+            },
+            CiStep {
+                name: "docs",
+                about: "the documentation builds without a warning",
+                work: StepWork::Cargo {
+                    arguments: &["doc", "--workspace", "--no-deps", "--locked", "--offline"],
+                    environment: &[("RUSTDOCFLAGS", "-D warnings")],
+                    deadline: Duration::from_mins(15),
+                },
+            },
+            CiStep {
+                name: "tests",
+                about: "every test of the workspace passes, with nothing but Rust installed",
+                work: StepWork::Own(tests),
+            },
+            CiStep {
+                name: "examples",
+                about: "the example with a script in Python does what its guide says",
+                work: StepWork::Own(examples),
+            },
+        ],
     },
-    CiStep {
-        name: "deny",
-        about: "bans, licences and sources of the dependencies are in order",
-        work: StepWork::Own(deny),
-    },
-    CiStep {
-        name: "advisories",
-        about: "no dependency has a known advisory; says so where the database cannot be reached",
-        work: StepWork::Own(advisories),
-    },
-    CiStep {
-        name: "tests",
-        about: "every test of the workspace passes, with nothing but Rust installed",
-        work: StepWork::Own(tests),
-    },
-    CiStep {
-        name: "examples",
-        about: "the example with a script in Python does what its guide says",
-        work: StepWork::Own(examples),
-    },
-    CiStep {
-        name: "dist",
-        about: "both binaries build as packages ship them, and the program has its size",
-        work: StepWork::Own(dist),
-    },
-    CiStep {
-        name: "packages",
-        about: "every package installs, runs and goes away again, and packing twice gives the same bytes",
-        work: StepWork::Own(packing::packages),
-    },
-    CiStep {
-        name: "sdk",
-        about: "the packages for Python and TypeScript have their types, and their jobs run with all frameworks and clients",
-        work: StepWork::Own(sdk::every),
-    },
-    CiStep {
-        name: "units",
-        about: "systemd understands the units, and they leave jobs what jobs need",
-        work: StepWork::Own(units::check),
-    },
-    CiStep {
-        name: "memory",
-        about: "guard, lifeline and call holder stay within their memory; the other bars want a quiet machine",
-        work: StepWork::Own(memory),
-    },
-    CiStep { name: "demo", about: "the README's first command shows its table", work: StepWork::Own(demo) },
-    CiStep {
-        name: "score",
-        about: "unhang keeps every case of its corpus, and no wrapper and a naive pump break what they ought to",
-        work: StepWork::Own(score),
-    },
-    CiStep {
-        name: "soak",
-        about: "a short soak: calls, restarts, sessions on random programs, kills of servers and shims",
-        work: StepWork::Own(soak::quick),
-    },
-    CiStep {
-        name: "real",
-        about: "real clients see the same real servers through the guard",
-        work: StepWork::Own(real::every),
+    StepLane {
+        priority: LanePriority::Last,
+        steps: &[
+            CiStep {
+                name: "deny",
+                about: "bans, licences and sources of the dependencies are in order",
+                work: StepWork::Own(deny),
+            },
+            CiStep {
+                name: "advisories",
+                about: "no dependency has a known advisory; says so where the database cannot be reached",
+                work: StepWork::Own(advisories),
+            },
+            CiStep {
+                name: "dist",
+                about: "both binaries build as packages ship them, and the program has its size",
+                work: StepWork::Own(dist),
+            },
+            CiStep {
+                name: "tools",
+                about: "what later steps use can be had: tools, packages, and the program with the C library in it",
+                work: StepWork::Own(needed_later),
+            },
+        ],
     },
 ];
 
-/// Runs the steps that the options ask for.
-pub(crate) fn ci(project: &Project, options: &Options) -> Result<(), ChoreFailure> {
-    let steps = chosen(&options.only)?;
-    if options.list {
-        for step in steps {
-            report::text(&format!("{:<8} {}\n", step.name, step.about));
-        }
-        return Ok(());
-    }
-    let start = clock::now();
-    for step in &steps {
-        report::timed(step.name, || perform(project, step).and_then(|()| custody::demand_nothing_left()))?;
-    }
-    report::ended("all", true, start.elapsed());
-    Ok(())
-}
+const USES: Stage = &[StepLane {
+    priority: LanePriority::First,
+    steps: &[
+        CiStep {
+            name: "packages",
+            about: "every package installs, runs and goes away again, and packing twice gives the same bytes",
+            work: StepWork::Own(packing::packages),
+        },
+        CiStep {
+            name: "units",
+            about: "systemd understands the units, and they leave jobs what jobs need",
+            work: StepWork::Own(units::check),
+        },
+        CiStep {
+            name: "memory",
+            about: "guard, lifeline and call holder stay within their memory; the other bars want a quiet machine",
+            work: StepWork::Own(memory),
+        },
+        CiStep {
+            name: "demo",
+            about: "the README's first command shows its table",
+            work: StepWork::Own(demo),
+        },
+        CiStep {
+            name: "score",
+            about: "unhang keeps every case of its corpus, and no wrapper and a naive pump break what they ought to",
+            work: StepWork::Own(score),
+        },
+        CiStep {
+            name: "soak",
+            about: "a short soak: calls, restarts, sessions on random programs, kills of servers and shims",
+            work: StepWork::Own(soak::quick),
+        },
+    ],
+}];
 
-fn chosen(only: &[String]) -> Result<Vec<&'static CiStep>, ChoreFailure> {
-    if let Some(unknown) = only.iter().find(|name| STEPS.iter().all(|step| step.name != **name)) {
-        let names: Vec<_> = STEPS.iter().map(|step| step.name).collect();
-        return Err(ChoreFailure::usage(format!("no step {unknown}; there are {}", names.join(", "))));
-    }
-    let filter = |step: &&CiStep| only.is_empty() || only.iter().any(|name| name == step.name);
-    Ok(STEPS.iter().filter(filter).collect())
-}
-
-fn perform(project: &Project, step: &CiStep) -> Result<(), ChoreFailure> {
-    match &step.work {
-        StepWork::Own(work) => work(project),
-        StepWork::Cargo { arguments, environment, deadline } => {
-            let mut task = project.cargo(step.name, *deadline).arguments(*arguments);
-            for (name, value) in *environment {
-                task = task.variable(name, value);
-            }
-            run::run(task)
-        }
-    }
-}
+const FAULTS: Stage = &[
+    StepLane {
+        priority: LanePriority::First,
+        steps: &[CiStep {
+            name: "sdk",
+            about: "the packages for Python and TypeScript have their types, and their jobs run with all frameworks and clients",
+            work: StepWork::Own(sdk::every),
+        }],
+    },
+    StepLane {
+        priority: LanePriority::First,
+        steps: &[CiStep {
+            name: "real",
+            about: "real clients see the same real servers through the guard",
+            work: StepWork::Own(real::every),
+        }],
+    },
+];
 
 fn alone(project: &Project) -> Result<(), ChoreFailure> {
     for name in project.crates() {
@@ -284,6 +307,13 @@ fn examples(project: &Project) -> Result<(), ChoreFailure> {
     run::run(project.cargo("examples", Duration::from_mins(20)).arguments(arguments))
 }
 
+/// Installs and builds beforehand what later steps would wait for.
+fn needed_later(project: &Project) -> Result<(), ChoreFailure> {
+    packing::prepare(project)?;
+    sdk::install(project)?;
+    real::install(project)
+}
+
 /// The most that the program may have, in bytes: 15 MiB.
 const LARGEST_PROGRAM: u64 = 15 << 20;
 
@@ -346,20 +376,6 @@ fn score(project: &Project) -> Result<(), ChoreFailure> {
 mod tests {
     use super::*;
 
-    #[test]
-    fn only_picks_by_whole_name_and_keeps_the_order_of_the_table() {
-        let only = ["deny".to_owned(), "fmt".to_owned()];
-        let names: Vec<_> = chosen(&only).expect("both exist").iter().map(|step| step.name).collect();
-        assert_eq!(names, ["fmt", "deny"]);
-        assert_eq!(chosen(&[]).expect("all").len(), STEPS.len());
-    }
-
-    #[test]
-    fn an_unknown_step_is_refused_with_the_names_there_are() {
-        let failure = chosen(&["fnt".to_owned()]).err().expect("there is no such step");
-        assert!(failure.is_usage());
-        assert!(failure.to_string().contains("fmt"), "{failure}");
-    }
     #[test]
     fn what_failed_tests_printed_is_taken_from_the_whole_log() {
         let log = "running 1 test\ntest a ... FAILED\n\nfailures:\n\n---- a stdout ----\nboom\n\nfailures:\n    a\n\n\
