@@ -12,6 +12,7 @@
 //! - This is the only place in this crate that starts a process.
 //! - When [`run`] returns, no process of the group lives, whether the program ended or was ended.
 
+use std::cell::Cell;
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::os::unix::process::CommandExt;
@@ -28,6 +29,17 @@ use crate::leftovers::{self, Marker};
 
 /// How long after SIGKILL a process may take to be gone.
 const KILL_LIMIT: Duration = Duration::from_secs(10);
+
+/// The lowest priority that a process can have.
+const NICEST: i32 = 19;
+
+/// Gives its session the lowest priority, and becomes the program.
+const YIELD: &str = r#"{ echo 19 > /proc/self/autogroup; } 2>/dev/null; exec "$@""#;
+
+thread_local! {
+    /// Whether the programs of this thread get only processors that nothing else wants.
+    static YIELDS: Cell<bool> = const { Cell::new(false) };
+}
 
 /// What to run, and where its output goes.
 #[derive(Debug, Clone)]
@@ -138,9 +150,24 @@ pub(crate) fn converse(task: &ProgramRun) -> Result<Child, ChoreFailure> {
     spawn(task, [Stdio::piped(), Stdio::piped(), Stdio::piped()])
 }
 
+/// Gives what this thread starts from now on only processors that nothing else wants.
+pub(crate) fn yield_processors() {
+    // Without it, what this thread starts is done sooner, and everything else later.
+    let _ = rustix::process::nice(NICEST);
+    YIELDS.set(cfg!(target_os = "linux"));
+}
+
 #[expect(clippy::disallowed_methods, reason = "the one place in this crate that starts processes")]
 fn spawn(task: &ProgramRun, [input, output, errors]: [Stdio; 3]) -> Result<Child, ChoreFailure> {
-    Command::new(&task.program)
+    let yields = YIELDS.get();
+    let mut command = Command::new(if yields { OsStr::new("setsid") } else { &task.program });
+    if yields {
+        // Linux may share the processors among sessions before it looks at priorities. So the program has a session of its own.
+        command.args(["sh", "-c", YIELD, "sh"]).arg(&task.program);
+    } else {
+        command.process_group(0);
+    }
+    command
         .args(&task.arguments)
         .current_dir(&task.folder)
         .envs(task.environment.iter().map(|(name, value)| (name, value)))
@@ -148,7 +175,6 @@ fn spawn(task: &ProgramRun, [input, output, errors]: [Stdio; 3]) -> Result<Child
         .stdin(input)
         .stdout(output)
         .stderr(errors)
-        .process_group(0)
         .spawn()
         .map_err(|error| ChoreFailure::io(format!("cannot start {}", task.name()), &error))
 }
@@ -303,6 +329,21 @@ mod tests {
         let failure = run(task).expect_err("exit code 3 is a failure");
         assert!(failure.to_string().contains("exit status: 3"), "{failure}");
         assert_eq!(fs::read_to_string(&output).expect("the output was kept"), "out\nerr\n");
+        fs::remove_file(output).expect("the file is ours");
+    }
+
+    #[test]
+    fn what_yields_processors_has_the_lowest_priority_and_ends_with_its_deadline() {
+        let (task, output) = shell("nice; exec sleep 600", "yields", Duration::from_secs(2));
+        let marker = task.marker.clone();
+        let failure = std::thread::spawn(|| {
+            yield_processors();
+            run(task)
+        });
+        let failure = failure.join().expect("no panic").expect_err("it sleeps for longer than its deadline");
+        assert!(failure.to_string().contains("was not done"), "{failure}");
+        assert!(marker.processes().is_empty(), "{:?}", marker.processes());
+        assert_eq!(fs::read_to_string(&output).expect("the output was kept"), "19\n");
         fs::remove_file(output).expect("the file is ours");
     }
 

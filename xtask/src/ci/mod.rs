@@ -17,9 +17,6 @@ use crate::{clock, custody, report, run};
 
 use table::{CiStep, LanePriority, STAGES, Stage, StepLane, StepWork};
 
-/// The lowest priority that a process can have.
-const NICEST: i32 = 19;
-
 /// The steps of a lane that the options ask for.
 struct ChosenLane {
     priority: LanePriority,
@@ -80,8 +77,7 @@ fn perform_side_by_side(project: &Project, lanes: Vec<ChosenLane>) -> Result<(),
         let (sender, project) = (sender.clone(), project.clone());
         thread::spawn(move || {
             if lane.priority == LanePriority::Last {
-                // What this thread starts has its priority. Without it the lane is done sooner and the others later.
-                let _ = rustix::process::nice(NICEST);
+                run::yield_processors();
             }
             let mut steps = lane.steps.iter();
             let outcome =

@@ -65,7 +65,7 @@ const DEMO_DEADLINE: Duration = Duration::from_mins(1);
 const SCORE_DEADLINE: Duration = Duration::from_mins(8);
 
 /// Nothing that a stage builds with cargo is built by two of its lanes: cargo would let one wait for the other.
-pub(super) const STAGES: &[Stage] = &[QUICK, BUILDS, USES, FAULTS];
+pub(super) const STAGES: &[Stage] = &[QUICK, BUILDS, USES];
 
 const QUICK: Stage = &[StepLane {
     priority: LanePriority::First,
@@ -170,58 +170,57 @@ const BUILDS: Stage = &[
     },
 ];
 
-const USES: Stage = &[StepLane {
-    priority: LanePriority::First,
-    steps: &[
-        CiStep {
-            name: "packages",
-            about: "every package installs, runs and goes away again, and packing twice gives the same bytes",
-            work: StepWork::Own(packing::packages),
-        },
-        CiStep {
-            name: "units",
-            about: "systemd understands the units, and they leave jobs what jobs need",
-            work: StepWork::Own(units::check),
-        },
-        CiStep {
-            name: "memory",
-            about: "guard, lifeline and call holder stay within their memory; the other bars want a quiet machine",
-            work: StepWork::Own(memory),
-        },
-        CiStep {
-            name: "demo",
-            about: "the README's first command shows its table",
-            work: StepWork::Own(demo),
-        },
-        CiStep {
-            name: "score",
-            about: "unhang keeps every case of its corpus, and no wrapper and a naive pump break what they ought to",
-            work: StepWork::Own(score),
-        },
-        CiStep {
-            name: "soak",
-            about: "a short soak: calls, restarts, sessions on random programs, kills of servers and shims",
-            work: StepWork::Own(soak::quick),
-        },
-    ],
-}];
-
-const FAULTS: Stage = &[
+/// The package for TypeScript is built by `packages` and by `sdk`, so both are in one lane.
+const USES: Stage = &[
     StepLane {
         priority: LanePriority::First,
-        steps: &[CiStep {
-            name: "sdk",
-            about: "the packages for Python and TypeScript have their types, and their jobs run with all frameworks and clients",
-            work: StepWork::Own(sdk::every),
-        }],
+        steps: &[
+            CiStep {
+                name: "memory",
+                about: "guard, lifeline and call holder stay within their memory; the other bars want a quiet machine",
+                work: StepWork::Own(memory),
+            },
+            CiStep {
+                name: "demo",
+                about: "the README's first command shows its table",
+                work: StepWork::Own(demo),
+            },
+            CiStep {
+                name: "real",
+                about: "real clients see the same real servers through the guard",
+                work: StepWork::Own(real::every),
+            },
+        ],
     },
     StepLane {
         priority: LanePriority::First,
-        steps: &[CiStep {
-            name: "real",
-            about: "real clients see the same real servers through the guard",
-            work: StepWork::Own(real::every),
-        }],
+        steps: &[
+            CiStep {
+                name: "packages",
+                about: "every package installs, runs and goes away again, and packing twice gives the same bytes",
+                work: StepWork::Own(packing::packages),
+            },
+            CiStep {
+                name: "units",
+                about: "systemd understands the units, and they leave jobs what jobs need",
+                work: StepWork::Own(units::check),
+            },
+            CiStep {
+                name: "sdk",
+                about: "the packages for Python and TypeScript have their types, and their jobs run with all frameworks and clients",
+                work: StepWork::Own(sdk::every),
+            },
+            CiStep {
+                name: "score",
+                about: "unhang keeps every case of its corpus, and no wrapper and a naive pump break what they ought to",
+                work: StepWork::Own(score),
+            },
+            CiStep {
+                name: "soak",
+                about: "a short soak: calls, restarts, sessions on random programs, kills of servers and shims",
+                work: StepWork::Own(soak::quick),
+            },
+        ],
     },
 ];
 

@@ -10,7 +10,7 @@ use std::{
     process::{Child, ChildStderr, ChildStdout, Command, Stdio},
     sync::{
         Arc, Mutex,
-        mpsc::{Receiver, sync_channel},
+        mpsc::{Receiver, channel},
     },
     thread::{self, JoinHandle},
     time::{Duration, Instant},
@@ -107,7 +107,7 @@ impl Client {
         });
         let mut child = child.expect("it was started");
         let stdin = child.stdin.take().map(|stdin| Box::new(stdin) as Box<dyn Write + Send>);
-        let (_, lines) = sync_channel(1);
+        let (_, lines) = channel();
         Client {
             child,
             stdin,
@@ -136,7 +136,8 @@ impl Client {
 
     /// Reads stdout from now on.
     pub(crate) fn reading(mut self, stdout: impl Read + Send + 'static) -> Client {
-        let (sender, lines) = sync_channel(1 << 20);
+        // A bounded one would get the memory for all its lines at once: 40 MB for each client, filled by code that is not optimised.
+        let (sender, lines) = channel();
         thread::spawn(move || {
             let mut reader = BufReader::with_capacity(1 << 20, stdout);
             let mut line = Vec::new();
