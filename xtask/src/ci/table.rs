@@ -84,7 +84,7 @@ const QUICK: Stage = &[StepLane {
     ],
 }];
 
-/// Tests wait for processes and deadlines for a third of their time. Meanwhile the second lane builds.
+/// Tests wait for processes and deadlines for a third of their time. Meanwhile the other lanes build.
 const BUILDS: Stage = &[
     StepLane {
         priority: LanePriority::First,
@@ -143,6 +143,15 @@ const BUILDS: Stage = &[
             },
         ],
     },
+    // The compiler links both programs on one processor, for minutes.
+    StepLane {
+        priority: LanePriority::Last,
+        steps: &[CiStep {
+            name: "dist",
+            about: "both binaries build as packages ship them, and the program has its size",
+            work: StepWork::Own(dist),
+        }],
+    },
     StepLane {
         priority: LanePriority::Last,
         steps: &[
@@ -155,11 +164,6 @@ const BUILDS: Stage = &[
                 name: "advisories",
                 about: "no dependency has a known advisory; says so where the database cannot be reached",
                 work: StepWork::Own(advisories),
-            },
-            CiStep {
-                name: "dist",
-                about: "both binaries build as packages ship them, and the program has its size",
-                work: StepWork::Own(dist),
             },
             CiStep {
                 name: "tools",
@@ -301,8 +305,8 @@ fn failed_tests(log: &str) -> String {
 /// The tests that are ignored elsewhere, since they need more than Rust.
 fn examples(project: &Project) -> Result<(), ChoreFailure> {
     tools::PYTHON.require(project)?;
-    // The whole workspace, as in the step before, so that nothing is built anew.
-    let arguments = ["test", "--workspace", "--locked", "--offline", "--test", "it", "--", "--ignored"];
+    // Each test program of the workspace, as in the step before. A choice of them has other features, and is built anew.
+    let arguments = ["test", "--workspace", "--locked", "--offline", "--tests", "--", "--ignored"];
     run::run(project.cargo("examples", Duration::from_mins(20)).arguments(arguments))
 }
 
