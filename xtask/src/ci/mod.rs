@@ -72,7 +72,8 @@ fn perform_stage(project: &Project, lanes: Vec<ChosenLane>) -> Result<(), ChoreF
 
 /// Returns when all lanes have ended, or one has failed: the end of this program ends the others.
 fn perform_side_by_side(project: &Project, lanes: Vec<ChosenLane>) -> Result<(), ChoreFailure> {
-    let (sender, outcomes) = sync_channel(lanes.len());
+    let count = lanes.len();
+    let (sender, outcomes) = sync_channel(count);
     for lane in lanes {
         let (sender, project) = (sender.clone(), project.clone());
         thread::spawn(move || {
@@ -87,7 +88,8 @@ fn perform_side_by_side(project: &Project, lanes: Vec<ChosenLane>) -> Result<(),
         });
     }
     drop(sender);
-    outcomes.into_iter().collect()
+    let no_outcome = |_| ChoreFailure::new("a lane of steps panicked");
+    (0..count).try_for_each(|_| outcomes.recv().map_err(no_outcome)?)
 }
 
 fn perform(project: &Project, step: &CiStep) -> Result<(), ChoreFailure> {
