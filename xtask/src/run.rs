@@ -13,6 +13,7 @@
 //! - When [`run`] returns, no process of the group lives, whether the program ended or was ended.
 
 use std::cell::Cell;
+use std::env;
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::os::unix::process::CommandExt;
@@ -167,6 +168,11 @@ fn spawn(task: &ProgramRun, [input, output, errors]: [Stdio; 3]) -> Result<Child
     } else {
         command.process_group(0);
     }
+    // Cargo tells this program of its package. Scripts of dependencies run again if that is in their environment, and it is not where
+    // somebody calls cargo without us: then all that needs those dependencies would be built again each time.
+    for (name, _) in env::vars_os().filter(|(name, _)| is_of_package(name)) {
+        command.env_remove(name);
+    }
     command
         .args(&task.arguments)
         .current_dir(&task.folder)
@@ -179,13 +185,19 @@ fn spawn(task: &ProgramRun, [input, output, errors]: [Stdio; 3]) -> Result<Child
         .map_err(|error| ChoreFailure::io(format!("cannot start {}", task.name()), &error))
 }
 
+/// Whether this is a variable with which cargo tells a program of its package.
+fn is_of_package(name: &OsStr) -> bool {
+    let name = name.as_encoded_bytes();
+    name.starts_with(b"CARGO_PKG_") || name.starts_with(b"CARGO_MANIFEST_")
+}
+
 /// Starts this very program with other arguments, on the same terminal. Whoever does so waits for all its children.
 #[expect(clippy::disallowed_methods, reason = "the one place in this crate that starts processes")]
 pub(crate) fn this_program(
     word: &str,
     arguments: impl Iterator<Item = String>,
 ) -> Result<Child, ChoreFailure> {
-    std::env::current_exe()
+    env::current_exe()
         .and_then(|program| Command::new(program).arg(word).args(arguments).spawn())
         .map_err(|error| ChoreFailure::io("cannot start this program once more", &error))
 }
@@ -318,7 +330,7 @@ mod tests {
     use super::*;
 
     fn shell(script: &str, name: &str, deadline: Duration) -> (ProgramRun, PathBuf) {
-        let folder = std::env::temp_dir();
+        let folder = env::temp_dir();
         let output = folder.join(format!("unhang-xtask-{}-{name}", std::process::id()));
         (ProgramRun::new("sh", &folder, output.clone(), deadline).arguments(["-c", script]), output)
     }

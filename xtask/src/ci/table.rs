@@ -65,7 +65,7 @@ const DEMO_DEADLINE: Duration = Duration::from_mins(1);
 const SCORE_DEADLINE: Duration = Duration::from_mins(8);
 
 /// Nothing that a stage builds with cargo is built by two of its lanes: cargo would let one wait for the other.
-pub(super) const STAGES: &[Stage] = &[QUICK, BUILDS, USES];
+pub(super) const STAGES: &[Stage] = &[QUICK, BUILDS, TESTS, USES];
 
 const QUICK: Stage = &[StepLane {
     priority: LanePriority::First,
@@ -84,7 +84,7 @@ const QUICK: Stage = &[StepLane {
     ],
 }];
 
-/// Tests wait for processes and deadlines for a third of their time. Meanwhile the other lanes build.
+/// The compiler links both shipped programs on one processor, for minutes.
 const BUILDS: Stage = &[
     StepLane {
         priority: LanePriority::First,
@@ -131,21 +131,10 @@ const BUILDS: Stage = &[
                     deadline: Duration::from_mins(15),
                 },
             },
-            CiStep {
-                name: "tests",
-                about: "every test of the workspace passes, with nothing but Rust installed",
-                work: StepWork::Own(tests),
-            },
-            CiStep {
-                name: "examples",
-                about: "the example with a script in Python does what its guide says",
-                work: StepWork::Own(examples),
-            },
         ],
     },
-    // The compiler links both programs on one processor, for minutes.
     StepLane {
-        priority: LanePriority::Last,
+        priority: LanePriority::First,
         steps: &[CiStep {
             name: "dist",
             about: "both binaries build as packages ship them, and the program has its size",
@@ -165,12 +154,34 @@ const BUILDS: Stage = &[
                 about: "no dependency has a known advisory; says so where the database cannot be reached",
                 work: StepWork::Own(advisories),
             },
+        ],
+    },
+];
+
+/// Tests wait for processes and deadlines for a third of their time. Meanwhile the other lane builds.
+const TESTS: Stage = &[
+    StepLane {
+        priority: LanePriority::First,
+        steps: &[
             CiStep {
-                name: "tools",
-                about: "what later steps use can be had: tools, packages, and the program with the C library in it",
-                work: StepWork::Own(needed_later),
+                name: "tests",
+                about: "every test of the workspace passes, with nothing but Rust installed",
+                work: StepWork::Own(tests),
+            },
+            CiStep {
+                name: "examples",
+                about: "the example with a script in Python does what its guide says",
+                work: StepWork::Own(examples),
             },
         ],
+    },
+    StepLane {
+        priority: LanePriority::Last,
+        steps: &[CiStep {
+            name: "tools",
+            about: "what later steps use can be had: tools, packages, and the program with the C library in it",
+            work: StepWork::Own(needed_later),
+        }],
     },
 ];
 

@@ -1,6 +1,6 @@
 //! The second binary, `unhang-lab`: the tests take their faulty servers from it, and the tests of the bench and of the corpus run it.
 //!
-//! Cargo hands a test the path of its own package's binaries alone. `cargo test` builds the lab beside them; only where somebody
+//! Cargo hands a test the path of its own package's binaries alone. `cargo test --workspace` builds the lab beside them; only where somebody
 //! tests one package, this file has cargo build it.
 //!
 //! Invariant: no test runs a lab that is older than its sources.
@@ -19,14 +19,31 @@ pub(crate) fn lab_program() -> &'static str {
     })
 }
 
-/// Whether no source that cargo lists beside the binary is younger than it.
+/// Whether no source is younger than it. `cargo build` lists its sources beside it, and `cargo test` does not: then all crates are looked at.
 fn is_current(lab: &Path) -> bool {
     let modified = |path: &Path| fs::metadata(path).and_then(|found| found.modified()).ok();
     let Some(built) = modified(lab) else { return false };
-    let Ok(listed) = fs::read_to_string(lab.with_extension("d")) else { return false };
-    let sources = listed.split_once(": ").map(|(_, sources)| sources).unwrap_or_default();
-    let is_older = |source: &str| modified(Path::new(source)).is_some_and(|time: SystemTime| time <= built);
-    sources.split_whitespace().all(is_older)
+    let is_older = |source: &Path| modified(source).is_some_and(|time: SystemTime| time <= built);
+    match fs::read_to_string(lab.with_extension("d")) {
+        Ok(listed) => {
+            let sources = listed.split_once(": ").map(|(_, sources)| sources).unwrap_or_default();
+            sources.split_whitespace().all(|source| is_older(Path::new(source)))
+        }
+        Err(_) => {
+            let crates = Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name("");
+            let crates = fs::read_dir(crates).expect("the crates").flatten();
+            crates.map(|one| one.path().join("src")).all(|sources| every_file(&sources, &is_older))
+        }
+    }
+}
+
+/// Whether every file below a folder is so.
+fn every_file(folder: &Path, is_so: &impl Fn(&Path) -> bool) -> bool {
+    let entries = fs::read_dir(folder).expect("a folder of sources");
+    entries.flatten().all(|entry| match entry.file_type().expect("a kind").is_dir() {
+        true => every_file(&entry.path(), is_so),
+        false => is_so(&entry.path()),
+    })
 }
 
 fn build(lab: &Path) {
@@ -35,7 +52,12 @@ fn build(lab: &Path) {
         "debug" => "dev",
         other => other,
     };
-    let status = Command::new(env!("CARGO"))
+    let mut command = Command::new(env!("CARGO"));
+    // Scripts of dependencies run again if what cargo says of this package is in their environment, and all that needs them is built again.
+    for (name, _) in std::env::vars().filter(|(name, _)| is_of_package(name)) {
+        command.env_remove(name);
+    }
+    let status = command
         .args([
             "build",
             "--offline",
@@ -50,4 +72,9 @@ fn build(lab: &Path) {
         .current_dir(env!("CARGO_MANIFEST_DIR"))
         .status();
     assert!(status.as_ref().is_ok_and(|status| status.success()), "cargo builds unhang-lab: {status:?}");
+}
+
+/// Whether this is a variable with which cargo tells a program of its package.
+fn is_of_package(name: &str) -> bool {
+    name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_")
 }
