@@ -273,7 +273,8 @@ def test_what_cannot_be_a_job_says_the_way_out(work: ModuleType) -> None:
         (work.starred, "named arguments"),
         (work.bare, "has no type"),
         (work.generator, "is a generator"),
-        (print, "named arguments|has no signature"),
+        (sorted, "named arguments"),
+        (min, "has no signature"),
         (3, "not a function"),
     ]:
         with pytest.raises(TypeError, match=way_out):

@@ -218,26 +218,24 @@ fn a_stream_that_ends_before_its_answer_is_taken_up_again() {
 
 #[test]
 fn a_forgotten_session_is_begun_anew_and_what_met_with_that_is_asked_again() {
-    for (calls_in_session, jobs) in [("1", "1"), ("5", "16")] {
+    // Of sixteen calls at the same time, each may meet with it twice, which is once too often. So one session is enough for 21 calls: five
+    // that it answers, and sixteen that fail.
+    for (calls_in_session, jobs, calls) in [("1", "1", 40), ("5", "16", 120)] {
         let sandbox = Sandbox::new();
         let remote = Remote::start(&sandbox, &["http-forgets-session", calls_in_session]);
         let line =
             format!("{}\n", json!({ "server": remote.url, "tool": "echo", "arguments": { "text": "x" } }));
-        fs::write(sandbox.path().join("in.jsonl"), line.repeat(40)).expect("a file");
+        fs::write(sandbox.path().join("in.jsonl"), line.repeat(calls)).expect("a file");
         let (code, stdout, stderr) = ask(&sandbox, &remote, &["batch", "-j", jobs, "in.jsonl"]);
-        let failed: Vec<_> = stdout.lines().filter(|line| line.contains("\"ok\":false")).collect();
-        let begun = remote.count(|seen| seen["rpc"] == "initialize");
         if jobs == "1" {
             assert_eq!((code, &*stderr), (0, "unhang: 40 ok, 0 failed\n"), "{stdout}");
-            assert!(begun > 3, "{begun} sessions");
         } else {
-            // With many at the same time one can meet with it twice, which is once too often. Then few sessions are enough for all.
-            let odd: Vec<_> = failed.iter().filter(|line| !line.contains("Session not found")).collect();
+            let odd = stdout.lines().filter(|line| line.contains("\"ok\":false"));
+            let odd: Vec<_> = odd.filter(|line| !line.contains("Session not found")).collect();
             assert!(odd.is_empty(), "{odd:#?}");
-            assert!(begun > 1, "{begun} sessions");
         }
-        let asked = calls(&remote);
-        assert!(asked > 40, "{asked} requests, and {} calls failed", failed.len());
+        let begun = remote.count(|seen| seen["rpc"] == "initialize");
+        assert!(begun > 3, "{begun} sessions");
     }
 }
 

@@ -354,7 +354,7 @@ async fn after_a_reboot_nobody_is_taken_for_what_a_shim_left() {
 #[tokio::test]
 async fn a_data_folder_of_the_first_format_loads() {
     let folder = first_format();
-    // Its jobs ended on one day, and every other day is later.
+    // Its jobs ended in November 2026: the default retention would remove them.
     let (engine, opened) = open_with_shim(folder.path(), "none", |options| options.retention = Duration::MAX);
     let rebuilt = opened.rebuilt.unwrap();
     assert_eq!((rebuilt.jobs, rebuilt.damaged), (3, vec![]));

@@ -179,7 +179,8 @@ async fn a_missing_folder_and_a_missing_lifeline_are_named() {
 
 #[tokio::test]
 async fn a_missing_interpreter_is_told_by_an_event() {
-    // Linux starts no file that somebody can write to, as another test's new process might if this test wrote it.
+    // The script is a file of the repository. If the test wrote it, a process of another test could inherit the open file, and Linux starts no
+    // program that somebody can write to.
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/missing-interpreter");
     for tier in TIERS {
         let mut spec = script("", "", tier);

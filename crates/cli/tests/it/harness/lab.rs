@@ -19,7 +19,8 @@ pub(crate) fn lab_program() -> &'static str {
     })
 }
 
-/// Whether no source is younger than it. `cargo build` lists its sources beside it, and `cargo test` does not: then all crates are looked at.
+/// Returns whether no source is younger than the lab. `cargo build` lists the sources beside the lab. `cargo test` writes no list: then the
+/// sources of all crates count.
 fn is_current(lab: &Path) -> bool {
     let modified = |path: &Path| fs::metadata(path).and_then(|found| found.modified()).ok();
     let Some(built) = modified(lab) else { return false };
@@ -37,7 +38,7 @@ fn is_current(lab: &Path) -> bool {
     }
 }
 
-/// Whether every file below a folder is so.
+/// Returns whether every file below a folder meets a condition.
 fn every_file(folder: &Path, is_so: &impl Fn(&Path) -> bool) -> bool {
     let entries = fs::read_dir(folder).expect("a folder of sources");
     entries.flatten().all(|entry| match entry.file_type().expect("a kind").is_dir() {
@@ -53,7 +54,7 @@ fn build(lab: &Path) {
         other => other,
     };
     let mut command = Command::new(env!("CARGO"));
-    // Scripts of dependencies run again if what cargo says of this package is in their environment, and all that needs them is built again.
+    // If these variables differ between two builds, the build script of ring runs again, and cargo builds everything that needs ring.
     for (name, _) in std::env::vars().filter(|(name, _)| is_of_package(name)) {
         command.env_remove(name);
     }
@@ -74,7 +75,7 @@ fn build(lab: &Path) {
     assert!(status.as_ref().is_ok_and(|status| status.success()), "cargo builds unhang-lab: {status:?}");
 }
 
-/// Whether this is a variable with which cargo tells a program of its package.
+/// Returns whether cargo describes the package of a program in this variable.
 fn is_of_package(name: &str) -> bool {
     name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_")
 }
