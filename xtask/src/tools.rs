@@ -19,8 +19,8 @@ pub(crate) const CARGO_DENY: CargoTool = CargoTool { name: "cargo-deny", version
 pub(crate) const CARGO_CYCLONEDX: CargoTool = CargoTool { name: "cargo-cyclonedx", version: "0.5.9" };
 pub(crate) const CARGO_MUTANTS: CargoTool = CargoTool { name: "cargo-mutants", version: "27.1.0" };
 
-/// Building cargo-deny takes more than a minute on two cores, and several minutes beside tests, which go first.
-const INSTALL_DEADLINE: Duration = Duration::from_mins(60);
+/// Building cargo-deny takes more than a minute on two cores.
+const INSTALL_DEADLINE: Duration = Duration::from_mins(20);
 const VERSION_DEADLINE: Duration = Duration::from_secs(60);
 /// The build of such a tool takes longer than its runs, so it is built without optimisation. The build of cargo-deny then takes 72 s instead
 /// of 126 s, and its run 1.4 s more.

@@ -83,7 +83,7 @@ fn perform_side_by_side(project: &Project, lanes: Vec<ChosenLane>) -> Result<(),
             let mut steps = lane.steps.iter();
             let outcome =
                 steps.try_for_each(|step| report::timed_beside_others(step.name, || perform(&project, step)));
-            // Nobody waits any more after another lane has failed.
+            // The receiver is gone if another lane has failed.
             let _ = sender.send(outcome);
         });
     }

@@ -26,19 +26,19 @@ pub(super) struct StepLane {
     pub(super) steps: &'static [CiStep],
 }
 
-/// Who gets the processors if several lanes want them.
+/// The share of a lane in the processors while other lanes run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum LanePriority {
-    /// This lane: its tests have deadlines.
+    /// The lane has the same share as every other process.
     First,
-    /// The others. This lane has what they leave idle.
+    /// The lane has only what the other lanes leave idle, so that it delays none of their tests.
     Last,
 }
 
 /// One thing to check.
 pub(super) struct CiStep {
     pub(super) name: &'static str,
-    /// What a failure of this step means, for `--list`.
+    /// The property that the step checks, for `--list`.
     pub(super) about: &'static str,
     pub(super) work: StepWork,
 }
@@ -84,7 +84,7 @@ const QUICK: Stage = &[StepLane {
     ],
 }];
 
-/// The compiler links both shipped programs on one processor, for minutes.
+/// The compiler links both shipped programs on one processor, for minutes. Meanwhile the first lane has the other processor.
 const BUILDS: Stage = &[
     StepLane {
         priority: LanePriority::First,
@@ -135,14 +135,6 @@ const BUILDS: Stage = &[
     },
     StepLane {
         priority: LanePriority::First,
-        steps: &[CiStep {
-            name: "dist",
-            about: "both binaries build as packages ship them, and the program has its size",
-            work: StepWork::Own(dist),
-        }],
-    },
-    StepLane {
-        priority: LanePriority::Last,
         steps: &[
             CiStep {
                 name: "deny",
@@ -153,6 +145,11 @@ const BUILDS: Stage = &[
                 name: "advisories",
                 about: "no dependency has a known advisory; says so where the database cannot be reached",
                 work: StepWork::Own(advisories),
+            },
+            CiStep {
+                name: "dist",
+                about: "both binaries build as packages ship them, and the program has its size",
+                work: StepWork::Own(dist),
             },
         ],
     },
@@ -316,7 +313,7 @@ fn failed_tests(log: &str) -> String {
 /// The tests that are ignored elsewhere, since they need more than Rust.
 fn examples(project: &Project) -> Result<(), ChoreFailure> {
     tools::PYTHON.require(project)?;
-    // Each test program of the workspace, as in the step before. A choice of them has other features, and is built anew.
+    // Each test program of the workspace, as in the step before, so that cargo builds nothing.
     let arguments = ["test", "--workspace", "--locked", "--offline", "--tests", "--", "--ignored"];
     run::run(project.cargo("examples", Duration::from_mins(20)).arguments(arguments))
 }
@@ -328,16 +325,13 @@ fn needed_later(project: &Project) -> Result<(), ChoreFailure> {
     real::install(project)
 }
 
-/// The deadline of a build in a lane that yields: it has only what the tests leave idle.
-const BUILD_BESIDE_TESTS: Duration = Duration::from_mins(60);
-
 /// The most that the program may have, in bytes: 15 MiB.
 const LARGEST_PROGRAM: u64 = 15 << 20;
 
 /// Builds what packages ship, and the lab, which judges it.
 fn dist(project: &Project) -> Result<(), ChoreFailure> {
     let arguments = ["build", "--profile", "dist", "--locked", "--offline"];
-    run::run(project.cargo("dist", BUILD_BESIDE_TESTS).arguments(arguments))?;
+    run::run(project.cargo("dist", Duration::from_mins(20)).arguments(arguments))?;
     let program = project.shipped();
     let size = fs::metadata(&program).map_err(|error| ChoreFailure::io(program.display(), &error))?.len();
     report::text(&format!("{} has {size} bytes\n", program.display()));

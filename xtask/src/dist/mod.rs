@@ -40,7 +40,7 @@ use addresses::ArchiveAddresses;
 use programs::StaticBuild;
 use release::{PackageWork, Release};
 
-const BUILD_DEADLINE: Duration = Duration::from_mins(60);
+const BUILD_DEADLINE: Duration = Duration::from_mins(30);
 
 /// What makes packages, in this order, each with its name.
 const PACKERS: &[PackageWork] = &[

@@ -83,7 +83,7 @@ pub(crate) fn install(project: &Project) -> Result<(), ChoreFailure> {
     install::install(project).map(drop)
 }
 
-/// Runs every case: the last step of `ci`, which has built the program before.
+/// Runs every case, on the program that the step `dist` of `ci` has built.
 pub(crate) fn every(project: &Project) -> Result<(), ChoreFailure> {
     perform(project, &cases(), project.shipped())
 }

@@ -18,9 +18,9 @@ pub(crate) use typescript::{build as build_typescript, module as typescript_modu
 
 const TESTS_DEADLINE: Duration = Duration::from_mins(10);
 
-/// Installs what the tests need, and builds the package that needs it.
+/// Installs what the tests need.
 pub(crate) fn install(project: &Project) -> Result<(), ChoreFailure> {
-    typescript::build(project)?;
+    typescript::install(project)?;
     python::install(project)
 }
 

