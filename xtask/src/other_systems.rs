@@ -22,6 +22,10 @@ use crate::{report, tools};
 const MACOS: &str = "aarch64-apple-darwin";
 const ARM64: &str = "aarch64-unknown-linux-gnu";
 const BUILD_DEADLINE: Duration = Duration::from_mins(15);
+
+/// Variables for cargo where a program is built once, in the profile `dev`, and nobody debugs it.
+const UNSEEN_BUILD: [(&str, &str); 3] =
+    [("CARGO_INCREMENTAL", "0"), ("CARGO_PROFILE_DEV_DEBUG", "0"), ("CARGO_PROFILE_DEV_STRIP", "symbols")];
 /// Under qemu, a program starts in a second.
 const VERSION_DEADLINE: Duration = Duration::from_secs(60);
 
@@ -71,7 +75,7 @@ fn compile(project: &Project, command: &str, triple: &str, target: &str) -> Resu
     let mut task = tools::zigbuild(project, triple, BUILD_DEADLINE)?
         .variable("CARGO_TARGET_DIR", folder(project, triple))
         .arguments([command, "--locked", "--package", "unhang-cli", "--target", target]);
-    for (variable, value) in tools::UNSEEN_BUILD {
+    for (variable, value) in UNSEEN_BUILD {
         task = task.variable(variable, value);
     }
     if let Some(nightly) = nightly {

@@ -1,12 +1,15 @@
 //! Where things are, and which crates there are: what `cargo metadata` says.
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use serde_json::Value;
 
 use crate::failure::ChoreFailure;
 use crate::run::{self, ProgramRun};
+
+/// The binary with the faulty servers and the bench, which is not shipped.
+const LAB: &str = "unhang-lab";
 
 /// The checkout and its build folder.
 #[derive(Debug, Clone)]
@@ -28,6 +31,11 @@ fn root_file(package: &Value) -> Option<(String, PathBuf)> {
     };
     let target = of_kind("lib").or_else(|| of_kind("bin"))?;
     Some((package["name"].as_str()?.to_owned(), PathBuf::from(target["src_path"].as_str()?)))
+}
+
+/// Returns when cargo has built a program; `None` if it is not there.
+pub(crate) fn built_at(program: &Path) -> Option<SystemTime> {
+    program.metadata().ok()?.modified().ok()
 }
 
 impl Project {
@@ -58,10 +66,18 @@ impl Project {
         &self.root
     }
 
-    /// The lab, from which the chores take their faulty servers: the one beside this `unhang`, or else the release in the build folder.
-    pub(crate) fn lab(&self, unhang: &Path) -> PathBuf {
-        let beside = unhang.with_file_name("unhang-lab");
-        if beside.exists() { beside } else { self.below_target("release/unhang-lab") }
+    /// Returns the lab, from which the chores take their faulty servers: the newest of the one beside this `unhang` and those in
+    /// the build folder.
+    pub(crate) fn lab(&self, unhang: &Path) -> Result<PathBuf, ChoreFailure> {
+        let beside = unhang.with_file_name(LAB);
+        let built = ["debug", "release", "dist"].map(|profile| self.below_target(profile).join(LAB));
+        let mut built: Vec<_> =
+            built.into_iter().chain([beside]).filter_map(|lab| Some((built_at(&lab)?, lab))).collect();
+        built.sort();
+        let (_, newest) = built.pop().ok_or_else(|| {
+            ChoreFailure::new(format!("there is no {LAB}: build it with `cargo build --package {LAB}`"))
+        })?;
+        Ok(newest)
     }
 
     /// A path below the build folder.

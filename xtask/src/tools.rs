@@ -31,10 +31,6 @@ const QUICK_BUILD: [(&str, &str); 4] = [
     ("CARGO_PROFILE_RELEASE_DEBUG", "0"),
 ];
 
-/// Variables for cargo where a program is built once, in the profile `dev`, and nobody debugs it.
-pub(crate) const UNSEEN_BUILD: [(&str, &str); 3] =
-    [("CARGO_INCREMENTAL", "0"), ("CARGO_PROFILE_DEV_DEBUG", "0"), ("CARGO_PROFILE_DEV_STRIP", "symbols")];
-
 /// A program of Python that is installed here, in a pinned version.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PythonTool {

@@ -84,7 +84,7 @@ const QUICK: Stage = &[StepLane {
     ],
 }];
 
-/// The compiler links both shipped programs on one processor, for minutes. Meanwhile the first lane has the other processor.
+/// The compiler links the shipped program on one processor, for minutes. Meanwhile the first lane has the other processor.
 const BUILDS: Stage = &[
     StepLane {
         priority: LanePriority::First,
@@ -135,27 +135,15 @@ const BUILDS: Stage = &[
     },
     StepLane {
         priority: LanePriority::First,
-        steps: &[
-            CiStep {
-                name: "deny",
-                about: "bans, licences and sources of the dependencies are in order",
-                work: StepWork::Own(deny),
-            },
-            CiStep {
-                name: "advisories",
-                about: "no dependency has a known advisory; says so where the database cannot be reached",
-                work: StepWork::Own(advisories),
-            },
-            CiStep {
-                name: "dist",
-                about: "both binaries build as packages ship them, and the program has its size",
-                work: StepWork::Own(dist),
-            },
-        ],
+        steps: &[CiStep {
+            name: "dist",
+            about: "the program builds as packages ship it, and has its size",
+            work: StepWork::Own(dist),
+        }],
     },
 ];
 
-/// Tests wait for processes and deadlines for a third of their time. Meanwhile the other lane builds.
+/// Tests wait for processes and deadlines for a third of their time. Meanwhile the other lane installs and builds tools.
 const TESTS: Stage = &[
     StepLane {
         priority: LanePriority::First,
@@ -174,11 +162,23 @@ const TESTS: Stage = &[
     },
     StepLane {
         priority: LanePriority::Last,
-        steps: &[CiStep {
-            name: "tools",
-            about: "what later steps use can be had: tools, packages, and the program with the C library in it",
-            work: StepWork::Own(needed_later),
-        }],
+        steps: &[
+            CiStep {
+                name: "tools",
+                about: "what later steps use can be had: tools, packages, and the program with the C library in it",
+                work: StepWork::Own(needed_later),
+            },
+            CiStep {
+                name: "deny",
+                about: "bans, licences and sources of the dependencies are in order",
+                work: StepWork::Own(deny),
+            },
+            CiStep {
+                name: "advisories",
+                about: "no dependency has a known advisory; says so where the database cannot be reached",
+                work: StepWork::Own(advisories),
+            },
+        ],
     },
 ];
 
@@ -222,6 +222,11 @@ const USES: Stage = &[
                 about: "the packages for Python and TypeScript have their types, and their jobs run with all frameworks and clients",
                 work: StepWork::Own(sdk::every),
             },
+        ],
+    },
+    StepLane {
+        priority: LanePriority::First,
+        steps: &[
             CiStep {
                 name: "score",
                 about: "unhang keeps every case of its corpus, and no wrapper and a naive pump break what they ought to",
@@ -328,9 +333,9 @@ fn needed_later(project: &Project) -> Result<(), ChoreFailure> {
 /// The most that the program may have, in bytes: 15 MiB.
 const LARGEST_PROGRAM: u64 = 15 << 20;
 
-/// Builds what packages ship, and the lab, which judges it.
+/// Builds what packages ship. The lab, which judges it, comes with the tests: the link of another program at this level takes minutes.
 fn dist(project: &Project) -> Result<(), ChoreFailure> {
-    let arguments = ["build", "--profile", "dist", "--locked", "--offline"];
+    let arguments = ["build", "--profile", "dist", "--locked", "--offline", "--package", "unhang-cli"];
     run::run(project.cargo("dist", Duration::from_mins(20)).arguments(arguments))?;
     let program = project.shipped();
     let size = fs::metadata(&program).map_err(|error| ChoreFailure::io(program.display(), &error))?.len();
@@ -349,8 +354,8 @@ fn memory(project: &Project) -> Result<(), ChoreFailure> {
 /// Runs a part of the bench, and fails if a bar of this measure is missed.
 fn within_bar(project: &Project, (part, measure): (&str, &str), what: &str) -> Result<(), ChoreFailure> {
     let answer = project.log(&format!("memory-{part}")).with_extension("json");
-    let task =
-        ProgramRun::new(project.below_target("dist/unhang-lab"), project.root(), answer, DEMO_DEADLINE);
+    let lab = project.lab(&project.shipped())?;
+    let task = ProgramRun::new(lab, project.root(), answer, DEMO_DEADLINE);
     let report = run::run_for_json(task.arguments([
         "bench".as_ref(),
         "--quick".as_ref(),
@@ -376,8 +381,8 @@ fn demo(project: &Project) -> Result<(), ChoreFailure> {
 }
 
 fn score(project: &Project) -> Result<(), ChoreFailure> {
-    let lab = project.below_target("dist/unhang-lab");
     let unhang = project.shipped();
+    let lab = project.lab(&unhang)?;
     let arguments: [&OsStr; 5] =
         ["zoo".as_ref(), "run".as_ref(), "--check".as_ref(), "--unhang".as_ref(), unhang.as_os_str()];
     run::run(ProgramRun::new(lab, project.root(), project.log("score"), SCORE_DEADLINE).arguments(arguments))

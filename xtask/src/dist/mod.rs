@@ -37,7 +37,6 @@ use crate::{files, report, run, tools};
 pub(crate) use glibc::oldest_target;
 
 use addresses::ArchiveAddresses;
-use programs::StaticBuild;
 use release::{PackageWork, Release};
 
 const BUILD_DEADLINE: Duration = Duration::from_mins(30);
@@ -57,8 +56,7 @@ const PACKERS: &[PackageWork] = &[
 /// Builds the program, unless the options name one, and packs it.
 pub(crate) fn dist(project: &Project, options: &Options) -> Result<(), ChoreFailure> {
     let (program, others) = programs(project, options)?;
-    let static_program =
-        if options.binary.is_some() { None } else { programs::build_static(project, StaticBuild::Shipped)? };
+    let static_program = if options.binary.is_some() { None } else { programs::build_static(project)? };
     let release = Release::new(project, &program, &others, project.below_target("packages"))?;
     let release = release.with_static(static_program);
     pack(&release)?;
@@ -70,7 +68,7 @@ pub(crate) fn dist(project: &Project, options: &Options) -> Result<(), ChoreFail
 
 /// Builds and installs beforehand what the step needs and does not test.
 pub(crate) fn prepare(project: &Project) -> Result<(), ChoreFailure> {
-    programs::build_static(project, StaticBuild::Quick)?;
+    programs::link_static(project)?;
     tools::CARGO_CYCLONEDX.program(project)?;
     tools::mcpb(project).map(drop)
 }
@@ -85,8 +83,7 @@ pub(crate) fn packages(project: &Project) -> Result<(), ChoreFailure> {
         )));
     }
     // This is about the packages, so the program may be any that runs.
-    let static_program =
-        report::timed("packages/static", || programs::build_static(project, StaticBuild::Quick))?;
+    let static_program = report::timed("packages/static", || programs::link_static(project))?;
     let make = |folder: &str| {
         let release = Release::new(project, &program, &[], project.below_target(folder))?;
         Ok::<_, ChoreFailure>(release.with_static(static_program.clone()))

@@ -40,14 +40,18 @@ pub(crate) struct CaseFolder {
 }
 
 impl CaseContext {
-    pub(crate) fn new(project: &Project, installed: Installed, binary: PathBuf) -> Self {
-        Self {
+    pub(crate) fn new(
+        project: &Project,
+        installed: Installed,
+        binary: PathBuf,
+    ) -> Result<Self, ChoreFailure> {
+        Ok(Self {
             installed,
             sources: project.root().join("real"),
             runs: project.below_target("real/runs"),
-            lab: project.lab(&binary),
+            lab: project.lab(&binary)?,
             binary,
-        }
+        })
     }
 
     pub(crate) fn binary(&self) -> &Path {

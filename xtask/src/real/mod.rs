@@ -172,7 +172,7 @@ fn cases() -> Vec<RealCase> {
 /// each has its own folder, ports and marker.
 fn perform(project: &Project, cases: &[RealCase], binary: PathBuf) -> Result<(), ChoreFailure> {
     let installed = report::timed("  install", || install::install(project))?;
-    let context = CaseContext::new(project, installed, binary);
+    let context = CaseContext::new(project, installed, binary)?;
     let (next, failed) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     let work = || {
         while let Some(case) = cases.get(next.fetch_add(1, Ordering::Relaxed)) {

@@ -113,10 +113,7 @@ fn set(project: &Project, options: &Options, seed: u64) -> Result<SoakStage, Cho
     emptied
         .and_then(|()| fs::create_dir_all(&folder))
         .map_err(|error| ChoreFailure::io(folder.display(), &error))?;
-    let lab = project.lab(&unhang);
-    let lab = fs::canonicalize(&lab).map_err(|error| {
-        ChoreFailure::io(format!("{}: build it with `cargo build --release`", lab.display()), &error)
-    })?;
+    let lab = project.lab(&unhang)?;
     let text = |path: PathBuf| path.to_string_lossy().into_owned();
     Ok(SoakStage { unhang: text(unhang), lab: text(lab), folder })
 }
