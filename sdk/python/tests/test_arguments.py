@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import enum
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Optional
+from typing import Annotated, Any, Optional
 
 import pydantic
 import pytest
 
 import unhang
 from client import connected, python
+from unhang._arguments import typed
 
 Write = Callable[[str, str], Path]
 
@@ -56,6 +59,10 @@ def even(even: Even) -> int:
     return even.number
 
 @jobs.job
+def limited(count: int = pydantic.Field(default=7, gt=3)) -> int:
+    return count
+
+@jobs.job
 def union(item: Second | First) -> str:
     return type(item).__name__
 
@@ -77,6 +84,8 @@ def test_arguments_arrive_as_they_came(write: Write, framework: str) -> None:
             assert told["results"] == ["hunter2", 3, 4, 5, "n", "bytes"]
             assert "it is odd" in await session.refused("even", even={"number": 3})
             assert (await session.run("even", even={"number": 4}))["results"] == 4
+            assert (await session.run("limited"))["results"] == 7
+            assert "greater than 3" in await session.refused("limited", count=1)
             assert (await session.run("union", item={"x": 1, "y": 5}))["results"] == "Second"
 
     asyncio.run(main())
@@ -123,6 +132,49 @@ def test_an_argument_that_would_change_is_refused(monkeypatch: pytest.MonkeyPatc
         with pytest.raises(TypeError, match="that JSON does not keep"):
             unhang.submit(function, argument)  # type: ignore[arg-type]
     assert unhang.submit(base, Base(x=4)).wait(60) == 4
+
+
+def anything(value: Any) -> str:
+    return type(value).__name__
+
+
+def whole(value: int) -> int:
+    return value
+
+
+def small(value: Annotated[int, pydantic.Field(le=5)]) -> int:
+    return value
+
+
+def test_an_argument_that_json_changes_silently_is_refused_too() -> None:
+    import numpy
+
+    for function, argument in [(anything, numpy.arange(3)), (whole, True)]:
+        with pytest.raises(TypeError, match="that JSON does not keep"):
+            unhang.submit(function, argument)
+    with pytest.raises(TypeError, match="the argument `value` does not fit: .*less than or equal to 5"):
+        unhang.submit(small, 9)
+
+
+def nobody(value: int) -> "Nobody":  # type: ignore[name-defined]  # noqa: F821
+    return value
+
+
+def test_the_type_of_the_result_needs_no_meaning() -> None:
+    assert typed(nobody, {"value": 3}) == {"value": 3}
+
+
+def test_a_parameter_that_the_framework_fills_is_refused() -> None:
+    from fastmcp import FastMCP
+    from fastmcp.dependencies import Depends
+
+    def function(number, given): ...  # type: ignore[no-untyped-def]
+
+    function.__qualname__ = "function"
+    function.__annotations__.update(number=int, given=str)
+    function.__defaults__ = (Depends(list),)
+    with pytest.raises(unhang.UnhangError, match="does not offer the parameter `given`"):
+        unhang.jobs(FastMCP("x")).job(function)
 
 
 def servers() -> list[Any]:
@@ -182,3 +234,33 @@ def test_a_module_that_leaves_processes_keeps_nobody(write: Write, monkeypatch: 
         with pytest.raises(unhang.UnhangError, match="ended the process with exit code 0"):
             unhang.jobs(server).add("ends:f")
     assert time.monotonic() - begin < 60
+
+
+def test_a_module_that_leaves_a_thread_keeps_nobody(write: Write, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=":")
+    monkeypatch.setenv("THE_TOKEN", "hunter2-hunter2")
+    thread = "import os, threading, time\nthreading.Thread(target=time.sleep, args=(600,)).start()\n"
+    write("typo.py", thread + "def f() -> int: return 1\n")
+    write("broken.py", thread + "raise ValueError('no licence for ' + os.environ['THE_TOKEN'])\n")
+    begin = time.monotonic()
+    for server in servers():
+        with pytest.raises(unhang.UnhangError, match="has no function g"):
+            unhang.jobs(server).add("typo:g")
+        with pytest.raises(unhang.UnhangError, match=r"ValueError: no licence for \[THE_TOKEN\]"):
+            unhang.jobs(server).add("broken:f")
+    assert time.monotonic() - begin < 60
+
+
+def test_the_reader_of_a_signature_ends_with_the_server(write: Write, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=":")
+    write("slow.py", "import os, time\nopen('begun', 'w').write(str(os.getpid()))\ntime.sleep(600)\n")
+    script = "from unhang._schema import describe\ndescribe('mcp', 'slow:f')\n"
+    server = subprocess.Popen([sys.executable, "-c", script], cwd=tmp_path)
+    deadline = time.monotonic() + 60
+    while not (tmp_path / "begun").exists() or not (tmp_path / "begun").read_text():
+        assert time.monotonic() < deadline, "the module was not imported"
+        # Between two looks at a file.
+        time.sleep(0.01)
+    server.kill()
+    server.wait(20)
+    # That the reader has gone too, the fixture of every test checks.

@@ -55,11 +55,27 @@ def test_a_child_that_is_killed_fails_its_calls_and_the_next_call_has_another_on
         with pytest.raises(GatewayError, match="list_jobs shows it"):
             await waiting
         deadline = time.monotonic() + 20
-        while gateway._is_ready():
+        while gateway._child is not None and gateway._child.is_usable():
             assert time.monotonic() < deadline, "its end was not noticed"
             # Between two looks.
             await asyncio.sleep(0.01)
         assert (await gateway.call("list_jobs", {}))["structuredContent"]["jobs"] == []
         assert pid_of(gateway) != first
+
+    asyncio.run(main())
+
+
+def test_a_changed_environment_is_that_of_the_next_job(gateway: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        await gateway.call("list_jobs", {})
+        first = pid_of(gateway)
+        await gateway.call("list_jobs", {})
+        assert pid_of(gateway) == first
+        child = gateway._child
+        monkeypatch.setenv("LATE", "1")
+        await gateway.call("list_jobs", {})
+        assert pid_of(gateway) != first
+        assert child is not None
+        child._process.wait(20)
 
     asyncio.run(main())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import subprocess
 import sys
 import time
@@ -109,6 +110,46 @@ def endless() -> None:
         unhang.log(f"cancelled: {unhang.is_cancelled()}")
         raise
 
+def echo(value: dict) -> dict:
+    return value
+
+def reports() -> str:
+    for fraction in (1.0000000000000002, -1, float("inf"), float("nan"), "x"):
+        unhang.progress(fraction)
+    sys.stdout = None
+    unhang.progress(0.5)
+    return "done"
+
+def no_memory() -> None:
+    raise MemoryError
+
+def leaves_secret() -> None:
+    sys.exit("bad token " + os.environ.pop("THE_TOKEN"))
+
+def secrets() -> None:
+    raise ValueError(" ".join([os.environ["B_KEY"], os.environ["C_URL"], "with pass-word-of-it", os.environ["DB_PASS"]]))
+
+def times() -> dict:
+    import pathlib, numpy
+    return {
+        "days": numpy.array(["2020-01-01"], dtype="datetime64[D]"),
+        "nanoseconds": numpy.datetime64("2020-01-01T00:00:00.000000001"),
+        "place": pathlib.Path(os.fsdecode(b"caf\\xe9")),
+        "long": "ü" * 9_000_000,
+    }
+
+def duration() -> dict:
+    import numpy
+    return {"a": numpy.array([5], dtype="timedelta64[ns]")}
+
+def long_float() -> dict:
+    import numpy
+    return {"a": numpy.longdouble(1)}
+
+def nap(seconds: float) -> float:
+    time.sleep(seconds)
+    return seconds
+
 def uses_state() -> int:
     count = unhang.state.get("count", 0) + 1
     unhang.state.set("count", count)
@@ -202,6 +243,70 @@ def test_a_secret_of_several_lines_is_told_in_no_form(work: ModuleType, monkeypa
     assert "[THE_KEY]" in told and "line-of-key" not in told
 
 
+def test_secrets_are_masked_wherever_they_are(work: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    url = "db://me:pass-word-of-it@host/x"
+    for name, value in {"A_KEY": "shared12345", "B_KEY": "shared12345-and-more", "C_URL": url, "DB_PASS": "opensesame"}.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(unhang.JobFailedError, match=r"\[B_KEY\] \[C_URL\] with \[C_URL\] \[DB_PASS\]"):
+        unhang.submit(work.secrets).wait(60)
+    monkeypatch.setenv("THE_TOKEN", "hunter2-hunter2")
+    with pytest.raises(unhang.JobFailedError, match=r"bad token \[THE_TOKEN\]") as caught:
+        unhang.submit(work.leaves_secret).wait(60)
+    assert caught.value.report["error"]["kind"] == "SystemExit"
+
+
+def test_a_report_that_is_no_progress_loses_no_work(work: ModuleType) -> None:
+    job = unhang.submit(work.reports)
+    assert job.wait(60) == "done"
+    told = [json.loads(line)["progress"] for line in job.logs().splitlines()]
+    assert told == [1.0, 0.0, 1.0, 0.5]
+    assert "from 0 to 1, not nan" in job.logs("stderr") and "from 0 to 1, not 'x'" in job.logs("stderr")
+
+
+def test_a_result_that_names_a_file_is_no_path_to_it(work: ModuleType, write: Write) -> None:
+    named = {"large_result_file": str(write("secret.json", "{}")), "bytes": 2}
+    assert unhang.submit(work.echo, named).wait(60) == named
+
+
+def test_times_and_texts_of_libraries_are_json(work: ModuleType) -> None:
+    result = unhang.submit(work.times).wait(60)
+    assert result.pop("long") == "ü" * 9_000_000
+    assert result == {"days": ["2020-01-01"], "nanoseconds": "2020-01-01T00:00:00.000000001", "place": "caf\ufffd"}
+
+
+def test_words_that_look_like_options_are_none(work: ModuleType) -> None:
+    for call in (lambda: unhang.state.set("--help", 1), lambda: unhang.state.get("-h")):
+        with pytest.raises(unhang.UnhangError, match="-h"):
+            call()
+    job = unhang.submit(work.add, 1, job_name="-x")
+    assert job.status()["name"] == "-x"
+    assert job.wait(float("inf")) == 3
+    with pytest.raises(ValueError, match="number of seconds"):
+        job.wait(float("nan"))
+
+
+def test_waiting_takes_no_thread_of_the_loop(work: ModuleType) -> None:
+    async def main() -> float:
+        job = await unhang.submit_async(work.nap, 30.0)
+        waiting = [asyncio.create_task(job.wait_async()) for _ in range(40)]
+        await asyncio.sleep(0)
+        begin = time.monotonic()
+        await asyncio.to_thread(int)
+        took = time.monotonic() - begin
+        job.cancel()
+        outcomes = await asyncio.gather(*waiting, return_exceptions=True)
+        assert all(isinstance(outcome, unhang.JobFailedError) for outcome in outcomes)
+        return took
+
+    assert asyncio.run(main()) < 25
+
+
+def test_a_script_from_stdin_is_no_module(tmp_path: Path) -> None:
+    script = "import unhang\ndef f(x: int) -> int: return x\ntry: unhang.submit(f, 1)\nexcept TypeError as error: print(error)\n"
+    told = subprocess.run([sys.executable, "-"], input=script, capture_output=True, text=True, cwd=tmp_path, timeout=60)
+    assert "move it to a module" in told.stdout, told
+
+
 def test_half_a_character_is_the_replacement_character(work: ModuleType) -> None:
     assert unhang.submit(work.half).wait(60) == {"half \ufffd": "\ufffd"}
 
@@ -229,6 +334,9 @@ def test_a_job_submits_a_job_of_its_module(
         ("deep", "more than 100 levels"),
         ("twice", "two keys of the result are the same"),
         ("silent", "a Silent, whose text cannot be had"),
+        ("no_memory", "MemoryError"),
+        ("duration", r"the result\['a'\] is of the type numpy.ndarray"),
+        ("long_float", r"the result\['a'\] is of the type numpy.longdouble"),
     ],
 )
 def test_a_job_without_a_result_says_why(work: ModuleType, name: str, why: str) -> None:

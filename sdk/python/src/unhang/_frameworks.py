@@ -58,9 +58,17 @@ class Framework:
         server = cls.empty()
         try:
             server.add_function(function, function.__name__, None)
-            return server.tools()[0]
+            found = server.tools()[0]
         except Exception as error:
             raise UnhangError(f"{function.__qualname__} cannot be a tool: {type(error).__name__}: {error}") from error
+        offered = found["schema"].get("properties", {})
+        for name in inspect.signature(function).parameters:
+            if name not in offered:
+                raise UnhangError(
+                    f"the framework does not offer the parameter `{name}` of {function.__qualname__} by its name: it fills it itself, "
+                    "or the parameter has an alias; a job gets what a call gives, so leave it out, or give it that name"
+                )
+        return found
 
     def tools(self) -> list[dict[str, Any]]:
         """Returns what `listed` returns, wherever the caller is."""

@@ -3,8 +3,8 @@
 The configuration is a file without a name, so nothing has to be removed afterwards, however this process ends. The child ends when its
 stdin closes, and the jobs do not end with it.
 
-Invariants: one child at a time, started at the first request. A request is never sent twice: if the child ends, what became of a submission
-is unknown, and the error says so.
+Invariants: one child at a time, started at the first request, and another one when the environment has changed. A request is never sent
+twice: if the child ends, what became of a submission is unknown, and the error says so.
 """
 
 from __future__ import annotations
@@ -71,8 +71,9 @@ class Gateway:
                 lambda: self._running().request("tools/call", parameters).result(_ANSWER_LIMIT)
             )
         # A child takes a moment to start, and nothing may wait for that here.
-        child = self._child if self._is_ready() else await loop.run_in_executor(None, self._running)
-        assert child is not None
+        child = self._child
+        if child is None or not child.is_usable():
+            child = await loop.run_in_executor(None, self._running)
         answer = asyncio.wrap_future(child.request("tools/call", parameters), loop=loop)
         try:
             return await asyncio.wait_for(answer, _ANSWER_LIMIT)
@@ -82,14 +83,13 @@ class Gateway:
                 "session shows whether a job has started"
             ) from error
 
-    def _is_ready(self) -> bool:
-        return self._child is not None and self._child.is_usable()
-
     def _running(self) -> _Child:
         with self._lock:
-            # A process that was forked must not use the pipes of its parent.
-            if self._child is None or not self._child.is_usable():
-                self._child = _Child("\n".join(self._tools))
+            if self._child is not None and self._child.is_usable():
+                return self._child
+            if self._child is not None and self._child.is_own():
+                self._child.close()
+            self._child = _Child("\n".join(self._tools))
             return self._child
 
 
@@ -98,6 +98,7 @@ class _Child:
 
     def __init__(self, configuration: str) -> None:
         self._owner = os.getpid()
+        self._environment = dict(os.environ)
         self._numbers = itertools.count(1)
         self._lock = threading.Lock()
         self._waiting: dict[int, Future[dict[str, Any]]] = {}
@@ -116,8 +117,13 @@ class _Child:
                 self._process.kill()
                 raise
 
+    def is_own(self) -> bool:
+        """Returns whether this process has started it. A process that was forked must not use the pipes of its parent."""
+        return self._owner == os.getpid()
+
     def is_usable(self) -> bool:
-        return self._owner == os.getpid() and not self._has_ended
+        """Returns whether it answers, and starts jobs with the environment as it is now."""
+        return self.is_own() and not self._has_ended and self._environment == dict(os.environ)
 
     def close(self) -> None:
         """Asks the process to end. It answers what it is asked already."""

@@ -8,7 +8,9 @@ import json
 import os
 import re
 import tempfile
+import threading
 from collections.abc import Callable
+from concurrent.futures import Future
 from functools import partial
 from typing import Any, cast
 
@@ -16,14 +18,16 @@ from unhang import _worker
 from unhang._arguments import to_json_arguments
 from unhang._command import run
 from unhang._errors import JobFailedError, JobRefusedError, UnhangError
-from unhang._names import ARGUMENTS, LARGE_RESULT_KEY, RESULTS
+from unhang._names import ARGUMENTS, ERROR, LARGE_RESULT, LARGE_RESULT_KEY, RESULTS
 from unhang._target import name_of
 
+_LONGEST_ERROR = 1 << 20
 _ID = re.compile("[a-z0-9]{1,64}")
 _FAILED = 1
 _NOT_FOUND = 6
 _DEADLINE = 4
 _SLACK = 30.0
+_LONGEST_WAIT = 86_400.0 * 365
 
 _HOW = {"failed": "has failed", "cancelled": "was cancelled", "lost": "is lost"}
 
@@ -56,6 +60,10 @@ class Job:
         goes on then.
         """
         words = ["job", "wait", self.id, "--output", "json"]
+        if timeout is not None and not timeout >= 0:
+            raise ValueError(f"the time to wait is a number of seconds, not {timeout!r}")
+        if timeout is not None and timeout > _LONGEST_WAIT:
+            timeout = None
         if timeout is not None:
             words += ["--timeout", f"{max(1, round(timeout * 1000))}ms"]
         limit = None if timeout is None else timeout + _SLACK
@@ -68,12 +76,15 @@ class Job:
         """Returns the result of a job that has completed. Raises `JobFailedError` if it has ended in another way."""
         status = self.status()
         if status["status"] == "completed":
-            return _whole(json.loads(run(["job", "result", self.id]).stdout))
+            return _whole(json.loads(run(["job", "result", self.id]).stdout), status)
         if status["status"] not in ENDED:
             raise UnhangError(f"job {self.id} has no result yet: it is {status['status']}; `wait` waits for the end")
+        error = _error_of(status)
         detail = status.get("detail") or status.get("reason") or ""
+        if error is not None and not error.get("message"):
+            detail = f"{detail}: {error.get('kind')}"
         text = f"job {self.id} {_HOW[status['status']]}" + (f": {detail}" if detail else "")
-        raise JobFailedError(text, status["status"], status)
+        raise JobFailedError(text, status["status"], status if error is None else {**status, "error": error})
 
     def logs(self, stream: str = "stdout") -> str:
         """Returns what unhang keeps of the output: `stdout` or `stderr`."""
@@ -121,12 +132,13 @@ def submit(
         path = os.path.join(place, ARGUMENTS)
         with open(path, "x", encoding="utf-8") as file:
             file.write(text)
-        words = ["job", "run", "--output", "json", "--name", function.__name__ if job_name is None else job_name, "--input", path]
-        words += ["--result", RESULTS]
+        # A value that begins with `-` would be an option if it were a word of its own.
+        words = ["job", "run", "--output", "json", f"--name={function.__name__ if job_name is None else job_name}"]
+        words += ["--input", path, "--result", RESULTS]
         if job_timeout is not None:
-            words += ["--timeout", job_timeout]
+            words.append(f"--timeout={job_timeout}")
         if job_state is not None:
-            words += ["--state", job_state]
+            words.append(f"--state={job_state}")
         try:
             told = run([*words, "--", *command(target)], environment=_worker.environment())
         except UnhangError as error:
@@ -147,15 +159,23 @@ def get(id: str) -> Job:  # noqa: A002 - the word of the field.
     return Job(str(Job(id).status()["job_id"]))
 
 
-def _whole(result: Any) -> Any:
-    """Returns the result, from its own file if it is a large one."""
-    if isinstance(result, dict):
-        members = cast("dict[str, Any]", result)
-        if set(members) == {LARGE_RESULT_KEY, "bytes"}:
-            with open(members[LARGE_RESULT_KEY], encoding="utf-8") as file:
-                return json.load(file)
-        return members
-    return result
+def _whole(result: Any, status: dict[str, Any]) -> Any:
+    """Returns the result, from its own file if it is a large one. A function may return the path of any other file."""
+    path = os.path.join(status["work_folder"], LARGE_RESULT)
+    if isinstance(result, dict) and cast("dict[str, Any]", result).get(LARGE_RESULT_KEY) == path:
+        with open(path, encoding="utf-8") as file:
+            return json.load(file)
+    return cast("Any", result)
+
+
+def _error_of(status: dict[str, Any]) -> dict[str, Any] | None:
+    """Returns kind, message and traceback of the exception with which a job has ended, if there was one."""
+    try:
+        with open(os.path.join(status["work_folder"], ERROR), encoding="utf-8") as file:
+            found: Any = json.loads(file.read(_LONGEST_ERROR))
+    except (OSError, ValueError):
+        return None
+    return cast("dict[str, Any]", found) if isinstance(found, dict) else None
 
 
 def list_jobs(limit: int = 100) -> list[dict[str, Any]]:
@@ -170,4 +190,18 @@ def command(target: str) -> list[str]:
 
 
 async def _aside(work: Callable[[], Any]) -> Any:
-    return await asyncio.get_running_loop().run_in_executor(None, work)
+    """Runs the work in a thread of its own. The loop's own threads are few, and everybody's."""
+    outcome: Future[Any] = Future()
+
+    def settle() -> None:
+        try:
+            result = work()
+        except BaseException as error:
+            outcome.set_exception(error)
+        else:
+            outcome.set_result(result)
+
+    # A process that ends does not wait for it.
+    threading.Thread(target=settle, name="unhang-wait", daemon=True).start()
+    # Nobody can end the thread, so its future stays as it is when the caller is cancelled.
+    return await asyncio.shield(asyncio.wrap_future(outcome))

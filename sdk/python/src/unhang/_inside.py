@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import os
 import signal
 import sys
@@ -62,18 +63,28 @@ def is_cancelled() -> bool:
 
 
 def progress(fraction: float, message: str | None = None) -> None:
-    """Reports the progress of the job, from 0 to 1, with an optional sentence about it."""
-    number = float(fraction)
-    if not 0 <= number <= 1:
-        raise ValueError(f"progress is a number from 0 to 1, not {fraction!r}")
+    """Reports the progress of the job, from 0 to 1, with an optional sentence about it.
+
+    A number outside counts as 0 or 1, and what is no number is told on stderr: a wrong report is no reason to lose the work.
+    """
+    try:
+        number = float(fraction)
+    except (TypeError, ValueError, OverflowError):
+        number = math.nan
+    if math.isnan(number):
+        log(f"progress is a number from 0 to 1, not {fraction!r}")
+        return
+    number = min(1.0, max(0.0, number))
     said: dict[str, object] = {"progress": number}
     if message is not None:
         said["message"] = str(message)[:_LONGEST_MESSAGE]
     if _output is None:
         log(f"progress: {number:.0%}" + ("" if message is None else f" {message}"))
         return
-    if not sys.stdout.closed:
-        sys.stdout.flush()
+    # A function may have closed it, or put nothing in its place.
+    stdout: object = sys.stdout
+    if isinstance(stdout, io.IOBase) and not stdout.closed:
+        stdout.flush()
     begin = "" if _TrackedOutput.is_at_begin else "\n"
     _TrackedOutput.is_at_begin = True
     _output.write(begin + json.dumps(said) + "\n")

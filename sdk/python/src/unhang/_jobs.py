@@ -27,7 +27,10 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 _TOOL_NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")
 _STATE_FIELD = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
-_TIMEOUT = re.compile(r"\s*(?:\d+(?:\.\d+)?\s*(?:ms|s|m|h|d|w)\s*)+", re.ASCII)
+# The program counts nanoseconds in 64 bits, so the numbers are short.
+_TIMEOUT = re.compile(r"\s*(?:\d{1,9}(?:\.\d{1,6})?\s*(?:ms|s|m|h|d|w)\s*)+", re.ASCII)
+_LONGEST_TIMEOUT_YEARS = 100
+_SECONDS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 
 _EXAMPLES = {"timeout": '"30m"', "state": '"design"'}
 
@@ -85,6 +88,7 @@ class Jobs:
         limit). `state` is the field of the state that receives the result. `description` is for the model (default: the docstring).
 
         Raises `TypeError` if the function cannot be a job: a lambda, a function inside a function, or one with arguments without a type.
+        Raises `UnhangError` if the framework refuses it, or a name or a time has a wrong form.
         """
         if function is None:
             return functools.partial(self._decorate, name=name, timeout=timeout, state=state, description=description)
@@ -165,8 +169,11 @@ class Jobs:
             raise UnhangError(f"this server has a job tool `{name}` already; give one of the two another `name`")
         if any(tool["name"] == name for tool in self._framework.tools()):
             raise UnhangError(f"this server has a tool `{name}` already; give one of the two another name")
-        if timeout is not None and not (_TIMEOUT.fullmatch(timeout) and re.search("[1-9]", timeout)):
-            raise UnhangError(f'the timeout of `{name}` is {timeout!r}; write a number with a unit, such as "90s" or "30m"')
+        if timeout is not None and not _is_timeout(timeout):
+            raise UnhangError(
+                f'the timeout of `{name}` is {timeout!r}; write a number with a unit, such as "90s" or "30m", '
+                f"of at most {_LONGEST_TIMEOUT_YEARS} years"
+            )
         if state is not None and not _STATE_FIELD.fullmatch(state):
             raise UnhangError(
                 f"{state!r} is not a name of a state field: write a letter or _, then letters, digits, _, - and ., at most 64"
@@ -197,6 +204,13 @@ class Jobs:
             return await self._gateway.call(name, plain)
         except (UnhangError, NotJsonError) as error:
             return _refusal(error)
+
+
+def _is_timeout(text: str) -> bool:
+    if not _TIMEOUT.fullmatch(text):
+        return False
+    seconds = sum(float(number) * _SECONDS[unit] for number, unit in re.findall(r"([\d.]+)\s*([a-z]+)", text))
+    return 0 < seconds <= _LONGEST_TIMEOUT_YEARS * 365 * _SECONDS["d"]
 
 
 def _refusal(error: Exception) -> dict[str, Any]:

@@ -62,7 +62,7 @@ def to_json(value: Any, place: str = "the result", depth: int = 0) -> Any:
     if isinstance(value, (datetime.datetime, datetime.date, datetime.time)):
         return value.isoformat()
     if isinstance(value, (uuid.UUID, pathlib.PurePath, decimal.Decimal)):
-        return str(value)
+        return well_formed(str(value))
     return _of_library(value, place, depth)
 
 
@@ -80,7 +80,12 @@ def _of_library(value: Any, place: str, depth: int) -> Any:
     if hasattr(value, "model_dump") and hasattr(kind, "model_fields"):
         return to_json(value.model_dump(mode="json"), place, depth + 1)
     if kind.__module__.split(".")[0] in ("numpy", "jax", "jaxlib", "torch") and hasattr(value, "tolist"):
-        return to_json(value.tolist(), place, depth + 1)
+        letter = getattr(getattr(value, "dtype", None), "kind", "")
+        # Python's dates have no nanoseconds, so `tolist` would make numbers of dates with them.
+        plain = value.astype(str).tolist() if letter == "M" else value.tolist()
+        # Python has no type for durations with nanoseconds, and none for floats of more than 64 bits.
+        if letter != "m" and type(plain) is not kind:
+            return to_json(plain, place, depth + 1)
     name = f"{kind.__module__}.{kind.__qualname__}".removeprefix("builtins.")
     raise NotJsonError(f"{place} is of the type {name}, which has no JSON form; use numbers, strings, lists and dicts")
 

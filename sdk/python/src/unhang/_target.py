@@ -97,14 +97,15 @@ def _place(module: str, name: str) -> str:
         return module
     main = sys.modules["__main__"]
     spec = getattr(main, "__spec__", None)
-    if spec is not None:
+    if spec is not None and spec.name != "__main__":
         # `python -m package.module` can be imported by its name.
         return str(spec.name)
     file: str | None = getattr(main, "__file__", None)
-    if file is None:
+    # The main file of an archive, and that of `python -`, are no files.
+    if file is None or not os.path.isfile(file):
         raise TargetError(
-            f"{name} is defined in a notebook or an interactive session, which another process cannot import; "
-            "move it to a module"
+            f"{name} is defined in a notebook, an interactive session, an archive or a script from stdin, "
+            "which another process cannot import; move it to a module"
         )
     return os.path.abspath(file)
 

@@ -20,15 +20,16 @@ from typing import Any, NoReturn
 
 from unhang import _inside, _worker
 from unhang._arguments import typed
-from unhang._json import to_json, well_formed
+from unhang._json import to_json
 from unhang._names import ARGUMENTS, ERROR, LARGE_RESULT, LARGE_RESULT_KEY, LARGEST_RESULT, RESULTS
+from unhang._secrets import remember, without_secrets
 from unhang._target import TargetError, load
 
 _FAILED = 1
 _CANCELLED = 143
-_LONGEST_TRACEBACK = 16_000
-_SHORTEST_SECRET = 8
-_SECRET_NAMES = ("KEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "CREDENTIAL", "AUTH")
+# Both must fit into one answer of a tool.
+_LONGEST_MESSAGE = 2_000
+_LONGEST_TRACEBACK = 12_000
 
 
 def main(target: str) -> int:
@@ -36,16 +37,17 @@ def main(target: str) -> int:
     folder = _inside.job_dir()
     own = os.getpid()
     _inside.begin()
-    code, name, text = 0, RESULTS, ""
+    remember()
+    code, name, text = 0, RESULTS, b""
     try:
-        text = json.dumps(to_json(_called(load(target), folder)), allow_nan=False)
+        text = json.dumps(to_json(_called(load(target), folder)), allow_nan=False, ensure_ascii=False).encode()
     except _inside.Cancelled as error:
         print(error, file=sys.stderr, flush=True)
         code, name = _CANCELLED, ""
     except SystemExit as error:
-        code, name, text = _FAILED, ERROR, json.dumps(_of_exit(error))
+        code, name, text = _FAILED, ERROR, json.dumps(_of_exit(error)).encode()
     except BaseException as error:
-        code, name, text = _FAILED, ERROR, json.dumps(_of_error(error))
+        code, name, text = _FAILED, ERROR, json.dumps(_of_error(error)).encode()
     # The function has ended, so a signal ends this process and interrupts no write.
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     if os.getpid() != own:
@@ -54,7 +56,7 @@ def main(target: str) -> int:
     if name == RESULTS and len(text) > LARGEST_RESULT:
         large = folder / LARGE_RESULT
         _replace(large, text)
-        text = json.dumps({LARGE_RESULT_KEY: str(large), "bytes": len(text)})
+        text = json.dumps({LARGE_RESULT_KEY: str(large), "bytes": len(text)}).encode()
     if name:
         _replace(folder / name, text)
     return code
@@ -71,19 +73,22 @@ async def _awaited(result: Any) -> Any:
 
 
 def _of_exit(error: SystemExit) -> dict[str, Any]:
-    return {"kind": "SystemExit", "message": f"the function called sys.exit({error.code!r})"}
+    return {"kind": "SystemExit", "message": _bounded(without_secrets(f"the function called sys.exit({error.code!r})"))}
 
 
 def _of_error(error: BaseException) -> dict[str, Any]:
     if isinstance(error, TargetError):
-        return {"kind": "TargetError", "message": _without_secrets(str(error))}
-    trace = _trace_of(error)
+        return {"kind": "TargetError", "message": _bounded(without_secrets(str(error)))}
+    trace = without_secrets(_trace_of(error))
     # A person reads the log, so the whole trace goes there too.
-    trace = _without_secrets(trace)
     print(trace, file=sys.stderr, flush=True)
     shown = trace if len(trace) <= _LONGEST_TRACEBACK else "…" + trace[-_LONGEST_TRACEBACK:]
-    message = _without_secrets(_text_of(error))[:_LONGEST_TRACEBACK]
-    return {"kind": type(error).__name__, "message": message, "traceback": shown}
+    kind = without_secrets(type(error).__name__)
+    return {"kind": _bounded(kind), "message": _bounded(without_secrets(_text_of(error))), "traceback": shown}
+
+
+def _bounded(text: str) -> str:
+    return text if len(text) <= _LONGEST_MESSAGE else text[:_LONGEST_MESSAGE] + "…"
 
 
 def _text_of(error: BaseException) -> str:
@@ -100,20 +105,9 @@ def _trace_of(error: BaseException) -> str:
         return _text_of(error) + "\n" + "".join(traceback.format_tb(error.__traceback__))
 
 
-def _without_secrets(text: str) -> str:
-    """Replaces the values of variables whose names sound like secrets, also as `repr` and JSON write them, and their lines."""
-    for name, value in os.environ.items():
-        if any(part in name.upper() for part in _SECRET_NAMES):
-            forms = {value, repr(value)[1:-1], json.dumps(value)[1:-1], *value.splitlines()}
-            for form in sorted(forms, key=len, reverse=True):
-                if len(form) >= _SHORTEST_SECRET:
-                    text = text.replace(form, f"[{name}]")
-    return well_formed(text)
-
-
-def _replace(path: Path, text: str) -> None:
+def _replace(path: Path, text: bytes) -> None:
     beside = path.with_name(f".{path.name}.{os.getpid()}")
-    with open(beside, "x", encoding="utf-8", opener=_private) as file:
+    with open(beside, "xb", opener=_private) as file:
         file.write(text)
         file.flush()
         os.fsync(file.fileno())
