@@ -12,6 +12,7 @@ import { version } from "./version.js";
 export const VARIABLE = "UNHANG_BINARY";
 
 const VERSION_LIMIT_MS = 30_000;
+const LONGEST_SAYING = 500;
 
 let found: string | undefined;
 
@@ -77,7 +78,7 @@ function isProgram(path: string): boolean {
 function demandVersion(path: string): void {
   const told = spawnSync(path, ["--version"], {
     encoding: "utf8",
-    stdio: ["ignore", "pipe", "ignore"],
+    stdio: ["ignore", "pipe", "pipe"],
     timeout: VERSION_LIMIT_MS,
   });
   if (told.error !== undefined) {
@@ -85,7 +86,9 @@ function demandVersion(path: string): void {
   }
   const [name, its, ...rest] = told.stdout.trim().split(/\s+/);
   if (told.status !== 0 || name !== "unhang" || its === undefined || rest.length > 0) {
-    throw new BinaryNotFoundError(`${path} is not unhang: \`--version\` says ${JSON.stringify(told.stdout.trim())}`);
+    // The script of the npm package says on stderr which package of a program is missing.
+    const said = (told.stdout.trim() || told.stderr.trim()).slice(0, LONGEST_SAYING);
+    throw new BinaryNotFoundError(`${path} is not unhang, or does not work: \`--version\` says ${JSON.stringify(said)}`);
   }
   if (series(its) !== series(version)) {
     throw new VersionMismatchError(

@@ -65,8 +65,8 @@ class FirstSdk implements Framework {
   }
 
   addTyped(name: string, description: ToolDescription, schema: InputSchema | undefined, handler: ToolHandler): void {
-    demandObject(name, schema === undefined || isStandard(schema) ? schema : zod.object(schema as zod.ZodRawShape), (type) => {
-      // Schemas of zod 3 are left to the SDK, which converts them by itself.
+    // Schemas of zod 3 are left to the SDK, which converts them by itself.
+    demandObject(name, schema === undefined || isStandard(schema) ? schema : ofShape(schema), (type) => {
       return "_zod" in type ? zod.toJSONSchema(type as unknown as zod.ZodType, { io: "input" }) : undefined;
     });
     const config = { ...description, inputSchema: schema ?? {} };
@@ -104,7 +104,8 @@ class SecondSdk implements Framework {
       return convert.input({ target: "draft-2020-12" });
     });
     const empty: ObjectSchema = { type: "object", properties: {} };
-    this.#register(name, description, schema ?? standardSchema(empty), handler);
+    // Without a schema, the function gets no arguments, as with the first SDK.
+    this.#register(name, description, schema ?? standardSchema(empty, () => ({})), handler);
   }
 
   addDescribed(name: string, description: ToolDescription, schema: ObjectSchema, handler: ToolHandler): void {
@@ -116,6 +117,12 @@ class SecondSdk implements Framework {
       handler(input ?? {}, context?.mcpReq?.signal);
     this.#server.registerTool(name, { ...description, inputSchema }, callback);
   }
+}
+
+/** Returns the schema of an object with these members; `undefined` if one of them is of zod 3. */
+function ofShape(shape: Readonly<Record<string, StandardSchema>>): StandardSchema | undefined {
+  const isOfZod4 = Object.values(shape).every((member) => typeof member === "object" && "_zod" in member);
+  return isOfZod4 ? (zod.object(shape as zod.ZodRawShape) as StandardSchema) : undefined;
 }
 
 function isStandard(schema: InputSchema): schema is StandardSchema {
@@ -137,14 +144,17 @@ function demandObject(name: string, schema: StandardSchema | undefined, convert:
     throw new UnhangError(`the inputSchema of \`${name}\` cannot be told to clients: ${messageOf(error)}`, { cause: error });
   }
   if (told !== undefined && (told as { type?: unknown }).type !== "object") {
-    throw new UnhangError(`the inputSchema of \`${name}\` is that of an ${JSON.stringify((told as { type?: unknown }).type)}; arguments are an object`);
+    throw new UnhangError(
+      `the inputSchema of \`${name}\` is not that of one object, which the arguments of a tool are: as JSON it has the type ` +
+        `${JSON.stringify((told as { type?: unknown }).type) ?? "of none, as a union"}`,
+    );
   }
   good.add(schema);
 }
 
-/** Returns a schema that tells this JSON schema and lets every value through. */
-function standardSchema(schema: ObjectSchema): unknown {
-  const validate = (value: unknown) => ({ value });
+/** Returns a schema that tells this JSON schema and lets every value through, changed if need be. */
+function standardSchema(schema: ObjectSchema, change: (value: unknown) => unknown = (value) => value): unknown {
+  const validate = (value: unknown) => ({ value: change(value) });
   return { "~standard": { version: 1, vendor: "unhang", validate, jsonSchema: { input: () => schema, output: () => schema } } };
 }
 

@@ -4,10 +4,10 @@
  * The configuration is a file without a name, so nothing has to be removed afterwards, however this process ends. The child ends when its
  * stdin closes, and the jobs do not end with it.
  *
- * Invariants: one child for each configuration, started at the first request, since servers over HTTP are made anew for each session. A
- * request is never sent twice: if the child ends, what became of a submission is unknown, and the error says so. A child keeps this process
- * alive only while a request waits, and for a moment after the client has closed stdin, so that it ends before this process. It ends after a
- * minute without a request.
+ * Invariants: one child for each configuration and environment, started at the first request, since servers over HTTP are made anew for
+ * each session. A request is never sent twice: if the child ends, what became of a submission is unknown, and the error says so. A child
+ * keeps this process alive only while a request waits, and for a moment after the client has closed stdin, so that it ends before this
+ * process. It ends after a minute without a request.
  */
 
 import { type ChildProcess, spawn, spawnSync } from "node:child_process";
@@ -44,7 +44,7 @@ export class GatewayError extends UnhangError {
   override name = "GatewayError";
 }
 
-/** The children that run, by their configuration. */
+/** The children that run, by their configuration and environment. */
 const children = new Map<string, Child>();
 
 /** Ends the children when the client closes stdin and has its answers. */
@@ -72,11 +72,13 @@ export class Gateway {
   /** Calls a tool, and returns the result as MCP has it. */
   async call(name: string, input: Record<string, unknown>, signal?: AbortSignal, limit = ANSWER_LIMIT_MS): Promise<ToolResult> {
     const configuration = this.#tools.join("\n");
-    let child = children.get(configuration);
+    // A job gets the environment as it is at the call, and the child's is that of its start.
+    const key = JSON.stringify([configuration, process.env]);
+    let child = children.get(key);
     if (child === undefined || !child.isUsable) {
       watchClient();
-      child = new Child(configuration);
-      children.set(configuration, child);
+      child = new Child(configuration, key);
+      children.set(key, child);
     }
     return (await child.call({ name, arguments: input }, limit, signal)) as ToolResult;
   }
@@ -96,6 +98,7 @@ interface Message {
 /** One process of the gateway. */
 class Child {
   readonly #configuration: string;
+  readonly #key: string;
   readonly #process: ChildProcess;
   readonly #stdin: Writable;
   readonly #waiting = new Map<number, Waiting>();
@@ -108,8 +111,9 @@ class Child {
   /** Settles when the child has answered `initialize`. */
   readonly #greeted: Promise<void>;
 
-  constructor(configuration: string) {
+  constructor(configuration: string, key: string) {
     this.#configuration = configuration;
+    this.#key = key;
     const child = withConfiguration(configuration, (file, words) =>
       spawn(binary(), words, { stdio: ["pipe", "pipe", "inherit", file] }),
     );
@@ -216,8 +220,8 @@ class Child {
   }
 
   #leave(): void {
-    if (children.get(this.#configuration) === this) {
-      children.delete(this.#configuration);
+    if (children.get(this.#key) === this) {
+      children.delete(this.#key);
     }
   }
 

@@ -7,7 +7,7 @@ import { join } from "node:path";
 import { run } from "./command.js";
 import { JobFailedError, JobRefusedError, messageOf, UnhangError, WaitTimeoutError } from "./errors.js";
 import { textOf, toJson } from "./json.js";
-import { ARGUMENTS, LARGE_RESULT_KEY, RESULTS } from "./names.js";
+import { ARGUMENTS, LARGE_RESULT, LARGE_RESULT_KEY, RESULTS } from "./names.js";
 import { commandOf, type Target, workerEnvironment } from "./target.js";
 
 const FAILED = 1;
@@ -23,6 +23,7 @@ export interface JobRecord {
   readonly job_id: string;
   readonly status: string;
   readonly progress?: number;
+  readonly work_folder: string;
 }
 
 /** What is run, and how. */
@@ -79,7 +80,7 @@ export class Job {
   async result<Result = unknown>(): Promise<Result> {
     const record = await this.status();
     if (record.status === "completed") {
-      return (await whole(JSON.parse((await run(["job", "result", this.id])).stdout))) as Result;
+      return (await whole(JSON.parse((await run(["job", "result", this.id])).stdout), record)) as Result;
     }
     if (!(record.status in HOW)) {
       throw new UnhangError(`job ${this.id} has no result yet: it is ${record.status}; \`wait\` waits for the end`);
@@ -119,10 +120,11 @@ async function submitCommand(command: string[], options: SubmitOptions): Promise
   try {
     const path = join(folder, ARGUMENTS);
     await writeFile(path, text, { flag: "wx", mode: 0o600 });
-    const words = ["job", "run", "--output", "json", "--name", options.name ?? options.export ?? "default"];
+    // A value that begins with `-` would be an option if it were a word of its own.
+    const words = ["job", "run", "--output", "json", `--name=${options.name ?? options.export ?? "default"}`];
     words.push("--input", path, "--result", RESULTS);
-    words.push(...(options.timeout === undefined ? [] : ["--timeout", options.timeout]));
-    words.push(...(options.state === undefined ? [] : ["--state", options.state]));
+    words.push(...(options.timeout === undefined ? [] : [`--timeout=${options.timeout}`]));
+    words.push(...(options.state === undefined ? [] : [`--state=${options.state}`]));
     const told = await run([...words, "--", ...command], { environment: workerEnvironment() });
     return new Job(String((JSON.parse(told.stdout) as { job_id: unknown }).job_id));
   } catch (error) {
@@ -144,11 +146,9 @@ export async function listJobs(limit = 100): Promise<JobRecord[]> {
   return Array.isArray(told) ? (told as JobRecord[]) : (told as { jobs: JobRecord[] }).jobs;
 }
 
-/** Returns the result, from its own file if it is a large one. */
-async function whole(result: unknown): Promise<unknown> {
-  const isObject = typeof result === "object" && result !== null && Object.keys(result).length === 2;
-  if (isObject && LARGE_RESULT_KEY in result && "bytes" in result) {
-    return JSON.parse(await readFile(String(result[LARGE_RESULT_KEY]), "utf8"));
-  }
-  return result;
+/** Returns the result, from its own file if it is a large one. A function may return the path of any other file. */
+async function whole(result: unknown, { work_folder }: JobRecord): Promise<unknown> {
+  const path = join(work_folder, LARGE_RESULT);
+  const isLarge = typeof result === "object" && result !== null && LARGE_RESULT_KEY in result && result[LARGE_RESULT_KEY] === path;
+  return isLarge ? JSON.parse(await readFile(path, "utf8")) : result;
 }

@@ -21,7 +21,10 @@ interface JobTool {
 const JOB_TOOLS = JSON.parse(readFileSync(new URL("./job_tools.json", import.meta.url), "utf8")) as JobTool[];
 const TOOL_NAME = /^[A-Za-z0-9_.-]{1,128}$/;
 const STATE_FIELD = /^[A-Za-z_][A-Za-z0-9_.-]{0,63}$/;
-const TIMEOUT = /^\s*(?:\d+(?:\.\d+)?\s*(?:ms|s|m|h|d|w)\s*)+$/;
+/** The program counts nanoseconds in 64 bits, so the numbers are short. */
+const TIMEOUT = /^\s*(?:\d{1,9}(?:\.\d{1,6})?\s*(?:ms|s|m|h|d|w)\s*)+$/;
+const LONGEST_TIMEOUT_YEARS = 100;
+const MILLISECONDS: Readonly<Record<string, number>> = { ms: 1, s: 1000, m: 60_000, h: 3_600_000, d: 86_400_000, w: 604_800_000 };
 
 const known = new WeakMap<ToolServer, Jobs>();
 
@@ -50,6 +53,15 @@ export function jobs(server: ToolServer): Jobs {
   return found;
 }
 
+function isTimeout(text: unknown): boolean {
+  if (typeof text !== "string" || !TIMEOUT.test(text)) {
+    return false;
+  }
+  const parts = [...text.matchAll(/([\d.]+)\s*([a-z]+)/g)];
+  const sum = parts.reduce((total, [, number, unit]) => total + Number(number) * (MILLISECONDS[unit ?? ""] ?? 0), 0);
+  return sum > 0 && sum <= LONGEST_TIMEOUT_YEARS * 365 * (MILLISECONDS["d"] ?? 0);
+}
+
 /** The jobs of one server. */
 export class Jobs {
   readonly #framework: Framework;
@@ -70,8 +82,8 @@ export class Jobs {
    * @throws {UnhangError} There is no such module, or a name or a time has a wrong form.
    */
   job(name: string, options: JobOptions): void {
-    const command = commandOf(options, this.job);
     this.#check(name, options);
+    const command = commandOf(options, this.job);
     const { inputSchema, title, description, annotations } = options;
     if (options.state !== undefined && !this.#hasState) {
       this.#hasState = true;
@@ -99,8 +111,8 @@ export class Jobs {
     this.#names.add(name);
   }
 
-  #check(name: string, { timeout, state }: JobOptions): void {
-    if (!TOOL_NAME.test(name)) {
+  #check(name: string, { inputSchema, timeout, state }: JobOptions): void {
+    if (typeof name !== "string" || !TOOL_NAME.test(name)) {
       throw new UnhangError(`${JSON.stringify(name)} is not a name for a tool: use letters, digits, _, - and ., at most 128`);
     }
     if (JOB_TOOLS.some((tool) => tool.name === name)) {
@@ -109,8 +121,14 @@ export class Jobs {
     if (this.#names.has(name)) {
       throw new UnhangError(`this server has a job tool \`${name}\` already; give one of the two another name`);
     }
-    if (timeout !== undefined && (typeof timeout !== "string" || !TIMEOUT.test(timeout) || !/[1-9]/.test(timeout))) {
-      throw new UnhangError(`the timeout of \`${name}\` is ${JSON.stringify(timeout)}; write a number with a unit, such as "90s" or "30m"`);
+    if (inputSchema !== undefined && (typeof inputSchema !== "object" && typeof inputSchema !== "function" || inputSchema === null)) {
+      throw new UnhangError(`the inputSchema of \`${name}\` is ${String(inputSchema)}; give a schema of an object, or none for no arguments`);
+    }
+    if (timeout !== undefined && !isTimeout(timeout)) {
+      throw new UnhangError(
+        `the timeout of \`${name}\` is ${JSON.stringify(timeout)}; write a number with a unit, such as "90s" or "30m", of at most ` +
+          `${LONGEST_TIMEOUT_YEARS} years`,
+      );
     }
     if (state !== undefined && !STATE_FIELD.test(state)) {
       throw new UnhangError(

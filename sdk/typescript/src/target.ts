@@ -113,10 +113,14 @@ function fileOf(caller: (...args: never[]) => unknown): string | undefined {
   try {
     Error.prepareStackTrace = (_error, sites) => sites;
     Error.captureStackTrace(holder, caller);
-    const sites = holder.stack as NodeJS.CallSite[];
+    const sites = (holder.stack ?? []) as NodeJS.CallSite[];
     const name = sites.map((site) => site.getFileName()).find((file) => typeof file === "string" && !file.startsWith("node:"));
     return name?.startsWith("file:") ? fileURLToPath(name) : (name ?? undefined);
+  } catch {
+    // With `--frozen-intrinsics` nobody can ask for the stack.
+    return undefined;
   } finally {
-    Error.prepareStackTrace = prepare;
+    // Strict mode would throw here too.
+    Reflect.set(Error, "prepareStackTrace", prepare);
   }
 }

@@ -1,6 +1,7 @@
 /** Types of tools and of the functions behind them. */
 
 import type { JobContext } from "./context.js";
+import type { Json } from "./json.js";
 
 /** A schema by the specification https://standardschema.dev, such as those of zod, valibot and arktype. */
 export interface StandardSchema<Output = unknown> {
@@ -27,16 +28,25 @@ type OutputOfShape<Shape> = { [Key in Exclude<keyof Shape, OptionalKeys<Shape>>]
   [Key in OptionalKeys<Shape>]?: OutputOf<Shape[Key]>;
 };
 
-/** What a value is after its way through JSON: a date is a string then, and a set is an array. */
-export type Jsonified<Value> = Value extends { toJSON(...words: never[]): infer Json }
-  ? Json
-  : Value extends ReadonlySet<infer Member>
-    ? Jsonified<Member>[]
-    : Value extends ReadonlyMap<string, infer Member>
-      ? Record<string, Jsonified<Member>>
-      : Value extends object
-        ? { [Key in keyof Value]: Jsonified<Value[Key]> }
-        : Value;
+/**
+ * What a value is after its way through JSON: a date is a string then, and a set is an array.
+ *
+ * A value that is JSON already stays as it is: its type may contain itself, and texts and numbers may have a brand. Some libraries of types
+ * give a map all members of a set, so the map comes first.
+ */
+export type Jsonified<Value> = Value extends Json
+  ? Value
+  : Value extends { toJSON(...words: never[]): infer Told }
+    ? Jsonified<Told>
+    : Value extends { readonly BYTES_PER_ELEMENT: number; readonly [index: number]: number }
+      ? number[]
+      : Value extends ReadonlyMap<string, infer Member>
+        ? Record<string, Jsonified<Member>>
+        : Value extends ReadonlySet<infer Member>
+          ? Jsonified<Member>[]
+          : Value extends object
+            ? { [Key in keyof Value]: Jsonified<Value[Key]> }
+            : Value;
 
 /** The arguments of a function whose tool has this schema. */
 export type InputOf<Schema> = Jsonified<Schema extends StandardSchema ? OutputOf<Schema> : OutputOfShape<Schema>>;

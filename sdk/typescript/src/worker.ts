@@ -14,14 +14,16 @@ import { inspect } from "node:util";
 import { Cancelled, type JobContext } from "./context.js";
 import { messageOf } from "./errors.js";
 import { type Json, textOf, toJson } from "./json.js";
+import { withoutSecrets } from "./secrets.js";
 import { ARGUMENTS, ERROR, FOLDER, ID, LARGE_RESULT, LARGE_RESULT_KEY, LARGEST_RESULT, RESULTS, WORKER } from "./names.js";
 
 const FAILED = 1;
 const CANCELLED = 143;
-const LONGEST_TEXT = 16_000;
-const LONGEST_MESSAGE = 500;
-const SHORTEST_SECRET = 8;
-const SECRET_NAMES = /KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL|AUTH/i;
+const LONGEST_KIND = 100;
+/** Both must fit into one answer of a tool. */
+const LONGEST_MESSAGE = 2_000;
+const LONGEST_TRACE = 12_000;
+const LONGEST_NEWS = 500;
 
 interface Failure {
   readonly kind: string;
@@ -59,11 +61,14 @@ function contextOf(folder: string): JobContext {
   return { id: process.env[ID] ?? "", dir: folder, signal: controller.signal, progress, log };
 }
 
+/** A wrong fraction is no reason to lose the work: sums of fractions are a little more than 1, and 0 / 0 is no number. */
 function progress(fraction: number, message?: string): void {
-  if (!(fraction >= 0 && fraction <= 1)) {
-    throw new RangeError(`progress is a number from 0 to 1, not ${fraction}`);
+  if (typeof fraction !== "number" || Number.isNaN(fraction)) {
+    process.stderr.write(`progress is a number from 0 to 1, not ${inspect(fraction)}\n`);
+    return;
   }
-  const said = { progress: fraction, ...(message === undefined ? {} : { message: String(message).slice(0, LONGEST_MESSAGE) }) };
+  const inRange = Math.min(1, Math.max(0, fraction));
+  const said = { progress: inRange, ...(message === undefined ? {} : { message: String(message).slice(0, LONGEST_NEWS) }) };
   const begin = isAtBeginOfLine ? "" : "\n";
   isAtBeginOfLine = true;
   writeStdout(`${begin}${JSON.stringify(said)}\n`);
@@ -98,12 +103,25 @@ function finishWithError(folder: string, error: unknown): never {
     isFinished = true;
     process.exit(CANCELLED);
   }
-  const trace = withoutSecrets(inspect(error));
+  const trace = withoutSecrets(traceOf(error));
   // A person reads the log, so the whole trace goes there too.
   process.stderr.write(`${trace}\n`);
-  const kind = error instanceof Error ? error.name : typeof error;
-  const message = withoutSecrets(error instanceof Error ? error.message : trace);
-  finish(folder, FAILED, { kind, message: shortened(message), traceback: shortened(trace) });
+  const kind = withoutSecrets(error instanceof Error ? String(error.name) : typeof error);
+  const message = withoutSecrets(error instanceof Error ? String(error.message) : trace);
+  finish(folder, FAILED, {
+    kind: shortened(kind, LONGEST_KIND),
+    message: shortened(message, LONGEST_MESSAGE),
+    traceback: shortened(trace, LONGEST_TRACE),
+  });
+}
+
+/** Returns the error with its stack. The code of the function may have a part in that, and fail. */
+function traceOf(error: unknown): string {
+  try {
+    return inspect(error);
+  } catch (failure) {
+    return `${messageOf(error)}\n(its stack cannot be had: ${messageOf(failure)})`;
+  }
 }
 
 function finish(folder: string, code: number, failure: Failure): never {
@@ -112,21 +130,8 @@ function finish(folder: string, code: number, failure: Failure): never {
   process.exit(code);
 }
 
-function shortened(text: string): string {
-  return text.length <= LONGEST_TEXT ? text : `${text.slice(0, LONGEST_TEXT)}…`;
-}
-
-/** Replaces the values of variables whose names sound like secrets. */
-function withoutSecrets(text: string): string {
-  let rest = text.toWellFormed();
-  for (const [name, value = ""] of Object.entries(process.env).filter(([name]) => SECRET_NAMES.test(name))) {
-    // As JSON and `inspect` write it, and each of its lines.
-    const forms = [value, JSON.stringify(value).slice(1, -1), inspect(value).slice(1, -1), ...value.split("\n")];
-    for (const form of forms.filter(({ length }) => length >= SHORTEST_SECRET)) {
-      rest = rest.replaceAll(form, `[${name}]`);
-    }
-  }
-  return rest;
+function shortened(text: string, longest: number): string {
+  return text.length <= longest ? text : `${text.slice(0, longest)}…`;
 }
 
 function replace(path: string, text: string): void {
@@ -137,11 +142,22 @@ function replace(path: string, text: string): void {
     for (let at = 0; at < bytes.length; ) {
       at += writeSync(file, bytes, at);
     }
-    fsyncSync(file);
+    durably(file);
   } finally {
     closeSync(file);
   }
   renameSync(beside, path);
+}
+
+function durably(file: number): void {
+  try {
+    fsyncSync(file);
+  } catch (error) {
+    // With `--permission`, Node.js lets nobody call it. Without it, only a power failure can take the result.
+    if ((error as NodeJS.ErrnoException).code !== "ERR_ACCESS_DENIED") {
+      throw error;
+    }
+  }
 }
 
 function start(): void {

@@ -1,6 +1,8 @@
 /** Functions as jobs of scripts: what they return, throw and do to their process. */
 
 import assert from "node:assert/strict";
+import { execFileSync } from "node:child_process";
+import { readFileSync } from "node:fs";
 import { describe, test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
 
@@ -72,6 +74,28 @@ export const usesState = async () => {
   await state.set("count", count);
   return count;
 };
+export const echo = (input) => input;
+export const sums = (_input, job) => {
+  for (let done = 0, step = 0; step < 11; step++) { done += 1 / 11; job.progress(done); }
+  job.progress(-1);
+  job.progress(0 / 0);
+  job.progress(Infinity);
+  return "done";
+};
+export const holes = () => ({ rows: [1, , 3] });
+export const keys = () => ({ key: { toJSON: (key) => key } });
+export const broken = () => ({ a: { b: { toJSON() { throw new Error("no form"); } } } });
+export const revoked = () => { const { proxy, revoke } = Proxy.revocable({}, {}); revoke(); return [proxy]; };
+export const twins = () => ({ "k\\ud800": 1, "k\\ud801": 2 });
+export const secrets = () => {
+  const { A_KEY, B_KEY, C_URL, DB_PASS } = process.env;
+  const error = new Error([B_KEY, C_URL, "with pass-word-of-it", DB_PASS].join(" "));
+  error.name = A_KEY;
+  error.long = "q".repeat(9990) + A_KEY;
+  throw error;
+};
+export const long = () => { const error = new Error("x".repeat(1e6)); error.name = "N".repeat(1e6); throw error; };
+export const noStack = () => { Error.prepareStackTrace = () => { throw new Error("no stack"); }; throw new Error("the real reason"); };
 export const number = 3;
 `;
 
@@ -112,6 +136,44 @@ describe("a function as a job", () => {
     assert.deepEqual(await result("rich"), expected);
   });
 
+  test("holes are null, and toJSON gets its key", async () => {
+    assert.deepEqual(await result("holes"), { rows: [1, null, 3] });
+    assert.deepEqual(await result("keys"), { key: "key" });
+    assert.deepEqual(await result("echo", { rows: [1, , 3] }), { rows: [1, null, 3] });
+  });
+
+  test("a result that names a file is no path to it", async () => {
+    const path = place().write("secret.json", "{}");
+    const named = { large_result_file: path, bytes: 2 };
+    assert.deepEqual(await result("echo", named), named);
+  });
+
+  test("a fraction that is no progress loses no work", async () => {
+    const job = await start("sums");
+    assert.equal(await job.wait(LIMIT), "done");
+    const told = (await job.logs()).trim().split("\n").map((line) => (JSON.parse(line) as { progress: number }).progress);
+    assert.deepEqual([told.length, ...told.slice(-3)], [13, 1, 0, 1]);
+    assert.match(await job.logs("stderr"), /from 0 to 1, not NaN/);
+  });
+
+  test("a job of a process with permissions keeps its result", () => {
+    const module = place().write("work.js", WORK);
+    const script = `import { submit } from "@unhang/jobs";
+console.log(await (await submit({ module: ${JSON.stringify(module)}, export: "add", input: { a: 1 } })).wait(${LIMIT}));`;
+    const permission = Number(process.versions.node.split(".")[0]) < 22 ? "--experimental-permission" : "--permission";
+    const flags = [permission, "--allow-fs-read=*", "--allow-fs-write=*", "--allow-child-process", "--no-warnings"];
+    const told = execFileSync(process.execPath, [...flags, place().write("permitted.js", script)], { encoding: "utf8", timeout: LIMIT });
+    assert.equal(told.trim(), "3");
+  });
+
+  test("words that look like options are none", async () => {
+    await assert.rejects(state.set("--help", 1), /--help/);
+    await assert.rejects(state.get("-h"), /-h/);
+    const module = place().write("dash.js", 'const run = () => 1;\nexport { run as "-dash" };\n');
+    assert.equal(await (await submit({ module, export: "-dash" })).wait(LIMIT), 1);
+    assert.equal((await (await submit({ module, export: "-dash", name: "-x" })).status())["name"], "-x");
+  });
+
   test("what a function prints does not hide its progress", async () => {
     const job = await start("noisy");
     assert.equal(await job.wait(LIMIT), true);
@@ -131,6 +193,24 @@ describe("a function as a job", () => {
     assert.doesNotMatch(told, /hunter2/);
   });
 
+  test("secrets are masked wherever they are: within others, in URLs, in names of errors, and cut", async () => {
+    const secrets = { A_KEY: "shared12345", B_KEY: "shared12345-and-more", C_URL: "db://me:pass-word-of-it@host/x", DB_PASS: "opensesame" };
+    Object.assign(process.env, secrets);
+    const job = await start("secrets");
+    const error = await failure(job);
+    Object.keys(secrets).forEach((name) => delete process.env[name]);
+    const told = JSON.stringify(error.report) + (await job.logs("stderr")) + readFileSync(`${(await job.status()).work_folder}/error.json`, "utf8");
+    assert.match(told, /\[A_KEY\]: \[B_KEY\] \[C_URL\] with \[C_URL\] \[DB_PASS\]/);
+    assert.doesNotMatch(told, /shared|and-more|pass-word|opensesame/);
+    assert.match(told, /qqqq/);
+  });
+
+  test("a long error fits into an answer", async () => {
+    const { work_folder } = await (async (job) => (await failure(job), job.status()))(await start("long"));
+    const error = readFileSync(`${work_folder}/error.json`, "utf8");
+    assert.ok(error.length < 20_000, `${error.length} characters`);
+  });
+
   for (const [name, why] of [
     ["throws", /a text/],
     ["rejects", /nobody waits for it/],
@@ -143,6 +223,10 @@ describe("a function as a job", () => {
     ["noDate", /the result\.at is an invalid date/],
     ["deep", /more than 100 levels/],
     ["badText", /half \ufffd/],
+    ["broken", /the result\.a\.b cannot be read: no form/],
+    ["revoked", /the result\[0\] cannot be read: .*revoked/],
+    ["twins", /two keys of the result are "k\ufffd"/],
+    ["noStack", /the real reason/],
     ["number", /exports as something else than a function: number/],
     ["missing", /does not export: missing/],
   ] as const) {

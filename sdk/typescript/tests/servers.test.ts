@@ -184,7 +184,12 @@ describe("the tools of a server", () => {
       wrong("a", { module: undefined }, /`module` is missing/);
       wrong("a", { module: "./" }, /there is no module/);
       wrong("a", { inputSchema: z.object({ when: z.date() }) }, /`a` cannot be told to clients/);
-      wrong("a", { inputSchema: z.string() }, /arguments are an object/);
+      wrong("a", { inputSchema: z.string() }, /not that of one object.*"string"/);
+      wrong("a", { inputSchema: z.union([z.object({ a: z.number() }), z.object({ b: z.number() })]) }, /not that of one object.*as a union/);
+      wrong("a", { inputSchema: null }, /inputSchema of `a` is null/);
+      wrong("a", { timeout: "99999999999999999d" }, /at most 100 years/);
+      wrong("a", { timeout: "9007199254740993w" }, /at most 100 years/);
+      wrong(5 as never, {}, /not a name/);
       durable.job("shape", { module, inputSchema: { a: z.number() } });
       wrong("a", { module: "./nothing.js" }, /nothing\.js; a relative path is relative to .*servers\.test\.js/);
       wrong("a", { module: "nothing" }, /write \.\/nothing for a file/);
@@ -194,15 +199,45 @@ describe("the tools of a server", () => {
   });
 
   test("a configuration that unhang refuses is told with its reason", async () => {
-    // The pattern of this package lets it through.
     const script = `${imports("server")}
+process.env.UNHANG_CALL_TIMEOUT = "soon";
 const server = new McpServer({ name: "x", version: "1" });
-jobs(server).job("work", { module: "./work.js", timeout: "99999999999999999d" });
+jobs(server).job("work", { module: "./work.js" });
 await server.connect(new StdioServerTransport());
 `;
     place().write("work.js", "export default () => 1;");
     await connected([process.execPath, place().write("server.js", script)], async (session) => {
-      assert.match(await session.refused("work"), /^tools\.work\.timeout: `99999999999999999d` is too long/);
+      assert.match(await session.refused("work"), /UNHANG_CALL_TIMEOUT.*soon/);
+    });
+  });
+
+  test("a job without a schema gets no arguments, and each job the environment of its call", async () => {
+    place().write("work.js", "export const told = (input) => [input, process.env.LATE ?? null];");
+    for (const sdk of SDKS) {
+      const script = `${imports(sdk)}
+const server = new McpServer({ name: "x", version: "1" });
+jobs(server).job("told", { module: "./work.js", export: "told" });
+server.registerTool("later", { description: "sets a variable" }, () => { process.env.LATE = "late"; return { content: [] }; });
+await server.connect(new StdioServerTransport());
+`;
+      await connected([process.execPath, place().write("server.js", script)], async (session) => {
+        assert.deepEqual((await session.run("told", { rm: "-rf" }))["results"], [{}, null]);
+        await session.client.callTool({ name: "later", arguments: {} });
+        assert.deepEqual((await session.run("told", {}))["results"], [{}, "late"]);
+      });
+    }
+  });
+
+  test("the first SDK takes a shape of zod 3", async () => {
+    place().write("work.js", "export const twice = ({ number }) => 2 * number;");
+    const script = `${imports("sdk")}
+import { z as z3 } from "zod/v3";
+const server = new McpServer({ name: "x", version: "1" });
+jobs(server).job("twice", { module: "./work.js", export: "twice", inputSchema: { number: z3.number() } });
+await server.connect(new StdioServerTransport());
+`;
+    await connected([process.execPath, place().write("server.js", script)], async (session) => {
+      assert.equal((await session.run("twice", { number: 21 }))["results"], 42);
     });
   });
 

@@ -16,6 +16,14 @@ const shape = { cod: z.number(), name: z.string().optional() };
 same<InputOf<typeof schema>, { cod: number; days: number; name?: string | undefined }>(true);
 const dated = z.object({ when: z.string().transform((text) => new Date(text)), names: z.array(z.string()).transform((list) => new Set(list)) });
 same<InputOf<typeof dated>, { when: string; names: string[] }>(true);
+const branded = z.object({ id: z.string().brand<"Id">(), json: z.json() });
+same<InputOf<typeof branded>, z.infer<typeof branded>>(true);
+const converted = z.object({
+  map: z.string().transform((text) => new Map([[text, 1]])),
+  bytes: z.string().transform((text) => new Uint8Array(text.length)),
+  nested: z.string().transform(() => ({ toJSON: () => ({ at: new Date() }) })),
+});
+same<InputOf<typeof converted>, { map: Record<string, number>; bytes: number[]; nested: { at: string } }>(true);
 same<InputOf<typeof shape>, { cod: number; name?: string | undefined }>(true);
 
 export const simulate: JobFunction<typeof schema, { cod: number }> = async ({ cod, days }, job) => {
