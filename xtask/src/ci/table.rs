@@ -5,6 +5,7 @@
 //! - A step needs only files that steps of earlier stages, or earlier steps of its lane, have made.
 //! - After `fetch`, only the installation of pinned tools and servers uses the network.
 
+use std::env;
 use std::ffi::OsStr;
 use std::fs;
 use std::num::NonZero;
@@ -15,7 +16,7 @@ use crate::failure::ChoreFailure;
 use crate::options::Options;
 use crate::project::Project;
 use crate::run::{self, ProgramRun};
-use crate::{dist as packing, other_systems, real, report, rooms, sdk, soak, tools, units};
+use crate::{dist as packing, other_systems, real, report, rooms, sdk, tools, units};
 
 /// Steps that run at the same time as those of the other lanes of their stage. The next stage begins after them.
 pub(super) type Stage = &'static [StepLane];
@@ -64,6 +65,9 @@ const DEMO_DEADLINE: Duration = Duration::from_mins(1);
 /// Sixty cases in three columns take a minute and a half, and longer on a busy machine.
 const SCORE_DEADLINE: Duration = Duration::from_mins(8);
 
+/// The quick soak has a deadline of four minutes of its own.
+const SOAK_DEADLINE: Duration = Duration::from_mins(6);
+
 /// Nothing that a stage builds with cargo is built by two of its lanes: cargo would let one wait for the other.
 pub(super) const STAGES: &[Stage] = &[QUICK, BUILDS, TESTS, USES];
 
@@ -92,8 +96,8 @@ const BUILDS: Stage = &[
             CiStep {
                 name: "clippy",
                 about: "no lint of the workspace fires",
-                work: cargo(
-                    &[
+                work: StepWork::Cargo {
+                    arguments: &[
                         "clippy",
                         "--workspace",
                         "--all-targets",
@@ -104,8 +108,10 @@ const BUILDS: Stage = &[
                         "-D",
                         "warnings",
                     ],
-                    20,
-                ),
+                    // Nothing is linked, so libFuzzer is not compiled for it. Any file may have its place.
+                    environment: &[("CUSTOM_LIBFUZZER_PATH", "libfuzzer/FuzzerMain.cpp")],
+                    deadline: Duration::from_mins(20),
+                },
             },
             CiStep {
                 name: "alone",
@@ -235,7 +241,7 @@ const USES: Stage = &[
             CiStep {
                 name: "soak",
                 about: "a short soak: calls, restarts, sessions on random programs, kills of servers and shims",
-                work: StepWork::Own(soak::quick),
+                work: StepWork::Own(soak),
             },
         ],
     },
@@ -386,6 +392,13 @@ fn score(project: &Project) -> Result<(), ChoreFailure> {
     let arguments: [&OsStr; 5] =
         ["zoo".as_ref(), "run".as_ref(), "--check".as_ref(), "--unhang".as_ref(), unhang.as_os_str()];
     run::run(ProgramRun::new(lab, project.root(), project.log("score"), SCORE_DEADLINE).arguments(arguments))
+}
+
+fn soak(project: &Project) -> Result<(), ChoreFailure> {
+    // The soak counts its own descriptors, so it has a process for itself.
+    let program = env::current_exe().map_err(|error| ChoreFailure::io("cannot find this program", &error))?;
+    let task = ProgramRun::new(program, project.root(), project.log("soak"), SOAK_DEADLINE);
+    run::run(task.arguments(["soak", "--quick", "--binary"]).arguments([project.shipped()]))
 }
 
 #[cfg(test)]

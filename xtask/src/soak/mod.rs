@@ -95,12 +95,6 @@ pub(crate) fn soak(project: &Project, options: &Options) -> Result<(), ChoreFail
     run(&stage, options, scale, seed)
 }
 
-/// The same as a step of the continuous integration.
-pub(crate) fn quick(project: &Project) -> Result<(), ChoreFailure> {
-    let binary = Some(project.shipped().to_string_lossy().into_owned());
-    soak(project, &Options { quick: true, binary, ..Options::default() })
-}
-
 /// Finds both binaries and makes an empty folder; each seed has its own, so that reports are kept and runs do not meet.
 fn set(project: &Project, options: &Options, seed: u64) -> Result<SoakStage, ChoreFailure> {
     let binary =
