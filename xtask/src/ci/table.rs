@@ -5,7 +5,6 @@
 //! - A step needs only files that steps of earlier stages, or earlier steps of its lane, have made.
 //! - After `fetch`, only the installation of pinned tools and servers uses the network.
 
-use std::env;
 use std::ffi::OsStr;
 use std::fs;
 use std::num::NonZero;
@@ -396,8 +395,7 @@ fn score(project: &Project) -> Result<(), ChoreFailure> {
 
 fn soak(project: &Project) -> Result<(), ChoreFailure> {
     // The soak counts its own descriptors, so it has a process for itself.
-    let program = env::current_exe().map_err(|error| ChoreFailure::io("cannot find this program", &error))?;
-    let task = ProgramRun::new(program, project.root(), project.log("soak"), SOAK_DEADLINE);
+    let task = ProgramRun::new(run::this_program_path()?, project.root(), project.log("soak"), SOAK_DEADLINE);
     run::run(task.arguments(["soak", "--quick", "--binary"]).arguments([project.shipped()]))
 }
 
