@@ -67,7 +67,7 @@ const SCORE_DEADLINE: Duration = Duration::from_mins(8);
 /// The quick soak has a deadline of four minutes of its own.
 const SOAK_DEADLINE: Duration = Duration::from_mins(6);
 
-/// Nothing that a stage builds with cargo is built by two of its lanes: cargo would let one wait for the other.
+/// Where two lanes of a stage build in one folder, cargo lets one wait for the other. The one with tests has the folder first.
 pub(super) const STAGES: &[Stage] = &[QUICK, BUILDS, TESTS, USES];
 
 const QUICK: Stage = &[StepLane {
@@ -111,11 +111,6 @@ const BUILDS: Stage = &[
                     environment: &[("CUSTOM_LIBFUZZER_PATH", "libfuzzer/FuzzerMain.cpp")],
                     deadline: Duration::from_mins(20),
                 },
-            },
-            CiStep {
-                name: "alone",
-                about: "each crate builds without the others' features, and the program without its own",
-                work: StepWork::Own(alone),
             },
             CiStep {
                 name: "macos",
@@ -182,6 +177,11 @@ const TESTS: Stage = &[
                 name: "advisories",
                 about: "no dependency has a known advisory; says so where the database cannot be reached",
                 work: StepWork::Own(advisories),
+            },
+            CiStep {
+                name: "alone",
+                about: "each crate builds without the others' features, and the program without its own",
+                work: StepWork::Own(alone),
             },
         ],
     },
