@@ -20,8 +20,8 @@ use crate::{
     id::JobId,
     judge_call::judge_call,
     record::{EndReason, EndRecord, JobEnd, RunRecord},
-    settle::{JobAdmission, Settled, settle, write_ending},
-    store::{self, JobRow, ShimStarter, Store, StoreError},
+    settle::{Settled, settle, write_ending},
+    store::{JobAdmission, JobRow, ShimStarter, SqliteStore, StoreError},
     timestamp::JobTimestamp,
     verdict::{JobEvidence, JobVerdict, LossReason},
 };
@@ -56,7 +56,7 @@ pub(crate) enum Judge {
 /// Looks at a job, and settles it if it has ended.
 pub(crate) fn judge(
     data: &DataFolder,
-    store: &mut Store,
+    store: &mut SqliteStore,
     job: &JobRow,
     admission: &JobAdmission<'_>,
 ) -> Result<JobFinding, StoreError> {
@@ -67,7 +67,7 @@ pub(crate) fn judge(
 pub(crate) fn judge_as(
     judge: Judge,
     data: &DataFolder,
-    store: &mut Store,
+    store: &mut SqliteStore,
     job: &JobRow,
     admission: &JobAdmission<'_>,
 ) -> Result<JobFinding, StoreError> {
@@ -98,11 +98,10 @@ pub(crate) fn judge_as(
             return Ok(JobFinding::Alive);
         }
         FolderFinding::Starting => return Ok(JobFinding::Alive),
-        FolderFinding::NeverStarted if job.starts < MOST_STARTS => {
+        FolderFinding::NeverStarted if job.claims < MOST_STARTS => {
             drop(lock);
-            let starter = job.starter.as_ref();
-            let is_ours =
-                store.write(|transaction| store::take_over(transaction, id, starter, admission.starter))?;
+            let starter = job.claimant.as_ref();
+            let is_ours = store.take_over(id, starter, admission.starter)?;
             return Ok(if is_ours { JobFinding::StartIt } else { JobFinding::Alive });
         }
         FolderFinding::NeverStarted => EndRecord::without_run(JobEnd::Failed).because(
@@ -202,9 +201,9 @@ fn look(folder: &JobFolder, job: &JobRow, this: &ShimStarter) -> Result<FolderFi
         is_locked: false,
         run: run.as_ref(),
         has_exit: exit.is_some(),
-        starter_lives: job.starter.as_ref().is_some_and(|starter| is_about_to(starter, this)),
+        starter_lives: job.claimant.as_ref().is_some_and(|starter| is_about_to(starter, this)),
         is_of_another_boot: job
-            .starter
+            .claimant
             .as_ref()
             .is_some_and(|starter| !is_same_boot(&starter.boot_id, &this.boot_id)),
         boot_id: &this.boot_id,

@@ -27,8 +27,8 @@ use crate::{
     folder::{CANCEL, DataFolder, EXIT, FileError, JobFolder, LOCK, RESULT, UNHELD, WorkFolder, open_file},
     judge::JobFinding,
     record::{CallRecord, EndReason, EndRecord, JobEnd, JobRecord, repeat_advice},
-    settle::{JobAdmission, settle, write_ending},
-    store::{self, JobRow, ShimStarter, Store, StoreError},
+    settle::{settle, write_ending},
+    store::{JobAdmission, JobRow, JobStore, ShimStarter, SqliteStore, StoreError},
     timestamp::JobTimestamp,
 };
 
@@ -81,7 +81,7 @@ pub(crate) fn may_be_taken_up(record: &JobRecord) -> bool {
 /// Looks at a call that is not final.
 pub(crate) fn judge_call(
     data: &DataFolder,
-    store: &mut Store,
+    store: &mut SqliteStore,
     job: &JobRow,
     call: &CallRecord,
     admission: &JobAdmission<'_>,
@@ -104,7 +104,7 @@ pub(crate) fn judge_call(
         Err(error) => return Err(FileError::system("cannot lock", &folder.file(LOCK), error).into()),
     };
     // From here on no other process can take the call up. One may have done so before, or have become its keeper.
-    let now = store.read(|connection| store::get(connection, id))?.map(|job| job.record);
+    let now = store.get(id)?.map(|job| job.record);
     let record = now.filter(|now| now.call.is_some()).unwrap_or_else(|| job.record.clone());
     let call = record.call.as_ref().unwrap_or(call);
     let holder = left(call, admission.starter);

@@ -253,6 +253,15 @@ impl JobRecord {
         Some(self.timeout()?.saturating_sub(since))
     }
 
+    /// Returns whether this record and the other one belong to one submission, however far the job has come.
+    #[must_use]
+    pub fn is_same_submission(&self, other: &Self) -> bool {
+        fn identity(record: &JobRecord) -> impl PartialEq + '_ {
+            (record.job_id, record.created_at, &record.command, &record.folder, &record.name, &record.owner)
+        }
+        identity(self) == identity(other)
+    }
+
     /// Returns the time between SIGTERM and SIGKILL when the job has to end.
     #[must_use]
     pub fn stop_grace(&self) -> Duration {

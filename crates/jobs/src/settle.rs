@@ -28,7 +28,7 @@ use crate::{
     large_numbers,
     questions::remove_questions,
     record::{EndRecord, JobEnd, JobRecord, JobState},
-    store::{self, ShimStarter, Store, StoreError},
+    store::{JobAdmission, JobStore, SqliteStore, StoreError},
     timestamp::JobTimestamp,
 };
 
@@ -39,40 +39,17 @@ pub(crate) struct Settled {
     pub(crate) admitted: Vec<JobId>,
 }
 
-/// The asker for the next jobs, and its limit. A server has its own limit. For all, the limits that other processes with the folder open
-/// were told count, and the limit that each job brought with it.
-#[derive(Debug)]
-pub(crate) struct JobAdmission<'a> {
-    pub(crate) starter: &'a ShimStarter,
-    pub(crate) limit: Option<u32>,
-    /// Whether any job may start now.
-    pub(crate) is_open: bool,
-}
-
-impl JobAdmission<'_> {
-    /// Fills the free slots, and returns the jobs that got one.
-    pub(crate) fn admit(&self, connection: &rusqlite::Connection) -> rusqlite::Result<Vec<JobId>> {
-        let mut admitted = Vec::new();
-        while self.is_open
-            && let Some(id) = store::admit(connection, self.limit, self.starter)?
-        {
-            admitted.push(id);
-        }
-        Ok(admitted)
-    }
-}
-
 /// Notes how a job ended, unless that was noted before. The caller holds the job's lock, or has seen its `exit.json`.
 pub(crate) fn settle(
     data: &DataFolder,
-    store: &mut Store,
+    store: &mut SqliteStore,
     id: JobId,
     ending: &EndRecord,
     admission: &JobAdmission<'_>,
 ) -> Result<Settled, StoreError> {
-    let Some(job) = store.read(|connection| store::get(connection, id))? else {
+    let Some(job) = store.get(id)? else {
         // The job was removed, or never accepted.
-        return Ok(Settled { admitted: store.write(|transaction| admission.admit(transaction))? });
+        return Ok(Settled { admitted: store.admit(admission)? });
     };
     let mut record = job.record;
     remove_orders(data, &record);
@@ -82,7 +59,7 @@ pub(crate) fn settle(
     }
     let is_found_again = record.status == JobState::Lost && ending.outcome != JobEnd::Lost;
     if record.status.is_final() && !is_found_again {
-        return Ok(Settled { admitted: store.write(|transaction| admission.admit(transaction))? });
+        return Ok(Settled { admitted: store.admit(admission)? });
     }
     record.end(ending);
     // The turn is held until the row is final, so that no other document comes in between.
@@ -98,11 +75,7 @@ pub(crate) fn settle(
     {
         tracing::warn!("{error}");
     }
-    let admitted = store.write(|transaction| {
-        store::finish(transaction, &record)?;
-        admission.admit(transaction)
-    })?;
-    Ok(Settled { admitted })
+    Ok(Settled { admitted: store.finish_and_admit(&record, admission)? })
 }
 
 /// Removes the command and its environment, which may be secret, however the job ended: nobody needs them after its end. This comes before
@@ -120,11 +93,15 @@ fn remove_orders(data: &DataFolder, record: &JobRecord) {
 }
 
 /// Applies the result to the named state, and notes the outcome in the record.
-fn patch(data: &DataFolder, store: &mut Store, record: &mut JobRecord) -> Result<DocumentTurn, StoreError> {
+fn patch(
+    data: &DataFolder,
+    store: &mut SqliteStore,
+    record: &mut JobRecord,
+) -> Result<DocumentTurn, StoreError> {
     let turn = Documents::of(data).turn()?;
     finish_patches(data, store, &turn)?;
     // A process that settled the job before may have come as far as the document, and no further.
-    let current = store.read(|connection| store::get(connection, record.job_id))?;
+    let current = store.get(record.job_id)?;
     let Some(current) = current else { return Ok(turn) };
     if current.record.state_applied.is_some() {
         record.state_applied = current.record.state_applied;
@@ -136,7 +113,7 @@ fn patch(data: &DataFolder, store: &mut Store, record: &mut JobRecord) -> Result
     let was_lost = current.record.status == JobState::Lost;
     open.status = if was_lost { JobState::Lost } else { JobState::Running };
     open.ending = if was_lost { current.record.ending } else { None };
-    store.write(|transaction| store::note_patch(transaction, &open, true))?;
+    store.note_patch(&open, true)?;
     apply(data, &turn, record)?;
     Ok(turn)
 }
@@ -144,14 +121,14 @@ fn patch(data: &DataFolder, store: &mut Store, record: &mut JobRecord) -> Result
 /// Applies the patches that dead writers had begun. Returns how many there were.
 pub(crate) fn finish_patches(
     data: &DataFolder,
-    store: &mut Store,
+    store: &mut SqliteStore,
     turn: &DocumentTurn,
 ) -> Result<usize, StoreError> {
-    let begun = store.read(store::patching)?;
+    let begun = store.patching()?;
     for job in &begun {
         let mut record = job.record.clone();
         apply(data, turn, &mut record)?;
-        store.write(|transaction| store::note_patch(transaction, &record, false))?;
+        store.note_patch(&record, false)?;
     }
     Ok(begun.len())
 }
@@ -231,7 +208,7 @@ pub(crate) fn write_ending(data: &DataFolder, id: JobId, ending: &EndRecord) -> 
 
 /// Replaces a document for a person or client, and returns the document's new time. Takes the store only once it has the turn, so that
 /// nobody waits for the store meanwhile.
-pub(crate) fn set_document<S: DerefMut<Target = Store>>(
+pub(crate) fn set_document<S: DerefMut<Target = SqliteStore>>(
     data: &DataFolder,
     store: impl FnOnce() -> S,
     owner: Option<&str>,

@@ -20,7 +20,7 @@ use crate::{
     record::{CallRecord, CallTicket, EndRecord, FORMAT, Holder, JobEnd, JobRecord, JobState, ProcessRecord},
     room::Rules,
     shims::this_process,
-    store::{self, JobRow, ShimStarter, Store},
+    store::{JobEntry, JobRow, JobStore, ShimStarter, SqliteStore},
     timestamp::JobTimestamp,
 };
 
@@ -34,7 +34,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 pub(crate) struct TestFolder {
     pub(crate) folder: tempfile::TempDir,
     pub(crate) data: DataFolder,
-    pub(crate) store: Store,
+    pub(crate) store: SqliteStore,
     pub(crate) starter: ShimStarter,
 }
 
@@ -42,7 +42,7 @@ impl TestFolder {
     pub(crate) fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let data = DataFolder::open(folder.path()).unwrap();
-        let (store, _) = Store::open(&data).unwrap();
+        let (store, _) = SqliteStore::open(&data).unwrap();
         Self { folder, data, store, starter: this_process().unwrap() }
     }
 
@@ -54,21 +54,21 @@ impl TestFolder {
     /// Inserts a command and gives it a slot: this process is to start its supervisor.
     pub(crate) fn begin(&mut self) -> JobRow {
         let id = self.accept(&command()).record.job_id;
-        let admitted = self.store.write(|transaction| store::admit(transaction, None, &self.starter));
+        let admitted = self.store.claim(&self.starter, None);
         assert_eq!(admitted.unwrap(), Some(id));
         self.get(id)
     }
 
     pub(crate) fn get(&mut self, id: JobId) -> JobRow {
-        self.store.read(|connection| store::get(connection, id)).unwrap().unwrap()
+        self.store.get(id).unwrap().unwrap()
     }
 }
 
 /// Inserts the job as it is, and makes its folder.
-pub(crate) fn accept(data: &DataFolder, store: &mut Store, record: &JobRecord) -> JobRow {
+pub(crate) fn accept(data: &DataFolder, store: &mut SqliteStore, record: &JobRecord) -> JobRow {
     data.job(record.job_id).create().unwrap();
-    assert!(store.write(|transaction| store::insert(transaction, record, None)).unwrap());
-    store.read(|connection| store::get(connection, record.job_id)).unwrap().unwrap()
+    assert_eq!(store.accept(&[JobEntry { record, orders: None }]).unwrap(), [true]);
+    store.get(record.job_id).unwrap().unwrap()
 }
 
 /// A queued command.

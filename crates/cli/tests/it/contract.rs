@@ -33,7 +33,7 @@ fn tests() -> BTreeMap<String, BTreeSet<String>> {
     found
 }
 
-/// The functions of a source that are tests. A row of `each_program!` is one too.
+/// The functions of a source that are tests. A row of `each_program!` is one too, and a function that `store_suite!` makes a test.
 fn named(source: &str) -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     let (mut is_test, mut is_table) = (false, false);
@@ -42,6 +42,8 @@ fn named(source: &str) -> BTreeSet<String> {
         if is_table && let Some((name, _)) = line.split_once(": ") {
             names.insert(name.to_owned());
         }
+        let of_suite = line.strip_prefix("pub fn ").and_then(|rest| rest.split_once("<F: StoreFixture>()"));
+        names.extend(of_suite.map(|(name, _)| name.to_owned()));
         let function = line.strip_prefix("async ").unwrap_or(line).strip_prefix("fn ");
         is_test |= line.starts_with("#[test]") || line.starts_with("#[tokio::test");
         if let (true, Some(rest)) = (is_test, function) {
@@ -139,8 +141,8 @@ fn r_40_each_id_has_one_row_and_is_held_or_said_not_to_be() {
 
 #[test]
 fn names_of_tests_are_read_as_they_are() {
-    let source = "#[test]\nfn one() {}\nfn none() {}\n#[tokio::test(start_paused = true)]\n// Why.\nasync fn two(a: u8) {}";
-    assert_eq!(named(source), BTreeSet::from(["one".to_owned(), "two".to_owned()]));
+    let source = "#[test]\nfn one() {}\nfn none() {}\n#[tokio::test(start_paused = true)]\n// Why.\nasync fn two(a: u8) {}\npub fn three<F: StoreFixture>() {}";
+    assert_eq!(named(source), BTreeSet::from(["one", "three", "two"].map(str::to_owned)));
     let table = "each_program! {\n    a_row: NONE, [];\n}\nlet other: u8 = 1;";
     assert_eq!(named(table), BTreeSet::from(["a_row".to_owned()]));
     for (name, id) in [("c_62_it_ends", Some("C-62")), ("l_never", None), ("r_40_it_is", None), ("x_5", None)]

@@ -55,7 +55,7 @@ use crate::{
     record::{CallRecord, CallTicket, FORMAT, Holder, JobRecord, JobState},
     room::{ROOM_LOOK, is_full},
     settle::{settle, write_ending},
-    store::{self, ShimStarter},
+    store::{JobStore, ShimStarter},
     submission::{LOG_LIMIT, PreparedSubmission, STOP_GRACE, discard, millis},
     timestamp::JobTimestamp,
 };
@@ -357,7 +357,7 @@ fn write_end(inner: &EngineState, claim: &UnclaimedCall, end: &CallEnd) -> Resul
     let settled = settle(&inner.data, &mut inner.store(), id, &ending, &inner.admission())?;
     claim.is_over();
     inner.start_shims(&settled.admitted);
-    let job = inner.store().read(|connection| store::get(connection, id))?;
+    let job = inner.store().get(id)?;
     inner.memory.update(job);
     inner.status(id)
 }

@@ -28,7 +28,7 @@ use crate::{
     judge::{JobFinding, judge},
     record::{JobRecord, JobState, RunRecord},
     room::is_full,
-    store::{self, Store, StoreError},
+    store::{JobStore, SqliteStore, StoreError},
     wait::{WaitLimit, pause},
 };
 
@@ -66,9 +66,9 @@ pub(super) fn cancel(inner: &EngineState, id: JobId) -> Result<JobStatus, JobErr
     let end = WaitLimit::after(longest(&status.record));
     let (mut was_told, mut was_killed, mut gone) = (false, false, None);
     // A connection of its own: settling may wait for others that hold the state, and readers are not to wait for that.
-    let (mut store, _) = Store::open(&inner.data)?;
+    let (mut store, _) = SqliteStore::open(&inner.data)?;
     loop {
-        let job = store.read(|connection| store::get(connection, id))?.ok_or(JobError::NoSuchJob(id))?;
+        let job = store.get(id)?.ok_or(JobError::NoSuchJob(id))?;
         if job.record.status.is_final() {
             inner.memory.update([job]);
             let status = inner.status(id)?;

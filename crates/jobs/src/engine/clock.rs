@@ -9,7 +9,7 @@
 
 use std::time::Duration;
 
-use crate::store::figures::{ClockJump, StoreFigures};
+use crate::store::{ClockJump, StoreFigures};
 
 /// The largest difference, in milliseconds, that is not a jump: the two clocks are read one after the other.
 const TOLERANCE: i64 = 60_000;

@@ -19,7 +19,7 @@ use crate::{
     id::JobId,
     judge_call::end_without_holder,
     settle::{settle, write_ending},
-    store::{Store, StoreError},
+    store::{SqliteStore, StoreError},
     submission::LOG_LIMIT,
 };
 
@@ -114,7 +114,7 @@ impl EngineState {
     }
 
     /// Settles the calls that nobody holds any more although this process lives, or leaves them to their keepers.
-    pub(super) fn settle_let_go(&self, store: &mut Store) -> Result<(), JobError> {
+    pub(super) fn settle_let_go(&self, store: &mut SqliteStore) -> Result<(), JobError> {
         // A guard in the head of the loop would live as long as the loop, and a call that is put back needs the lock.
         let let_go = std::mem::take(&mut *self.calls.let_go());
         for call in let_go {

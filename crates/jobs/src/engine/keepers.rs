@@ -35,7 +35,7 @@ use crate::{
     id::JobId,
     judge_call::{CallHolder, left},
     record::{CallKeeper, CallRecord, CallTicket, EndRecord, Holder},
-    store,
+    store::JobStore,
 };
 
 impl HeldCall {
@@ -162,7 +162,7 @@ pub(super) enum ResumedCall {
 /// Makes this process the holder of a call with this keeper, if its holder has gone.
 pub(super) fn resume(inner: &Arc<EngineState>, id: JobId, keeper: &Holder) -> Result<ResumedCall, JobError> {
     inner.check_presence(id)?;
-    let job = inner.store().read(|connection| store::get(connection, id))?;
+    let job = inner.store().get(id)?;
     let Some(job) = job.filter(|job| job.is_active) else { return Ok(ResumedCall::Ended) };
     let Some(call) = job.record.call else { return Err(not_kept(id)) };
     let other = call.keeper.map(|keeper| keeper.identity);

@@ -34,7 +34,7 @@ use crate::{
     log::tail,
     progress::JobProgress,
     record::{JobState, RunRecord},
-    store::{self, JobRow, Store},
+    store::{JobRow, SqliteStore, restore_files},
     wait::pause,
 };
 
@@ -72,7 +72,7 @@ impl Drop for MaintenanceThread {
 
 impl MaintenanceThread {
     /// Brings everything up to date once, and then keeps it so on a thread.
-    pub(super) fn start(inner: &Arc<EngineState>, store: Store) -> Result<Self, JobError> {
+    pub(super) fn start(inner: &Arc<EngineState>, store: SqliteStore) -> Result<Self, JobError> {
         let failed = |error: std::io::Error| FileError::system("cannot watch", inner.data.path(), error);
         let stop = Arc::new(WakeEvent::new().map_err(failed)?);
         let mut rounds = MaintenanceRounds {
@@ -135,7 +135,7 @@ struct Wakeup {
 
 struct MaintenanceRounds {
     inner: Arc<EngineState>,
-    store: Store,
+    store: SqliteStore,
     writes: Option<FileEvents>,
     /// The number of the database that `revision` and `removals` belong to.
     replaced: u64,
@@ -251,7 +251,7 @@ impl MaintenanceRounds {
 
     /// Takes in the changes of the database.
     fn follow(&mut self) -> Result<(), JobError> {
-        let (revision, removals) = self.store.read(store::counters)?;
+        let (revision, removals) = self.store.counters()?;
         if self.replaced != self.store.replaced() {
             let database = self.inner.data.database();
             tracing::warn!(
@@ -264,14 +264,14 @@ impl MaintenanceRounds {
         }
         let memory = &self.inner.memory;
         if self.removals == NEVER {
-            memory.begin_anew(self.store.read(store::open_jobs)?);
+            memory.begin_anew(self.store.open_jobs()?);
         } else if revision != self.revision {
-            memory.update(self.store.read(|connection| store::changed_since(connection, self.revision))?);
+            memory.update(self.store.changed_since(self.revision)?);
         }
         if removals != self.removals {
             // Removed jobs are not in the list of changes.
             let known = memory.known();
-            memory.forget(&self.store.read(|connection| store::missing(connection, &known))?);
+            memory.forget(&self.store.missing(&known)?);
             self.removals = removals;
         }
         self.revision = revision;
@@ -337,7 +337,7 @@ impl MaintenanceRounds {
 
     /// Writes the files of queued jobs anew after a boot. Returns the error that concerns all of them.
     fn restore_files(&mut self) -> Option<String> {
-        match self.store.restore_files(&self.inner.starter.boot_id) {
+        match restore_files(&mut self.store, &self.inner.starter.boot_id) {
             Ok(restored) => {
                 for (id, trouble) in restored {
                     self.inner.note_trouble(id, trouble);
@@ -355,7 +355,7 @@ impl MaintenanceRounds {
             return Ok(());
         }
         // The process that accepted the next job may have stricter rules than this one.
-        let next = self.store.read(store::next_rules)?;
+        let next = self.store.next_rules()?;
         let rules = next.map_or(inner.options.rules, |next| inner.options.rules.stricter(next));
         let lack = rules.lack(&inner.data, &inner.gauge).map(|lack| lack.to_string());
         let reason = lack.or_else(|| self.restore_files());
@@ -365,7 +365,7 @@ impl MaintenanceRounds {
         // Without a limit of this process the transaction decides.
         let is_free = inner.own_limit().is_none_or(|limit| active < limit);
         if reason.is_none() && is_free {
-            let admitted = self.store.write(|transaction| inner.admission().admit(transaction))?;
+            let admitted = self.store.admit(&inner.admission())?;
             self.follow()?;
             inner.start_shims(&admitted);
         }

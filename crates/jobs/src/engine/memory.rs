@@ -328,7 +328,7 @@ mod tests {
     };
 
     fn row(sequence: i64, is_active: bool, record: &JobRecord) -> JobRow {
-        JobRow { sequence, revision: sequence, is_active, starter: None, starts: 0, record: record.clone() }
+        JobRow { sequence, revision: sequence, is_active, claimant: None, claims: 0, record: record.clone() }
     }
 
     /// The same job after a later change.

@@ -10,7 +10,7 @@ use crate::{
     error::JobError,
     folder::{JobFolder, LOCK},
     record::FORMAT,
-    store::{self, Store, figures},
+    store::SqliteStore,
     wait::WaitLimit,
 };
 
@@ -18,14 +18,18 @@ use crate::{
 const MANY: u32 = 1000;
 
 /// Moves folders until all are done or the limit is reached. Returns true if nothing is left to do in this process.
-pub(super) fn round(inner: &EngineState, store: &mut Store, limit: WaitLimit) -> Result<bool, JobError> {
+pub(super) fn round(
+    inner: &EngineState,
+    store: &mut SqliteStore,
+    limit: WaitLimit,
+) -> Result<bool, JobError> {
     let layout = i64::from(FORMAT);
-    if store.read(figures::layout)? == Some(layout) {
+    if store.layout()? == Some(layout) {
         return Ok(true);
     }
-    let old = store.read(|connection| store::of_older_format(connection, FORMAT))?;
+    let old = store.of_older_format(FORMAT)?;
     // Another look costs little as long as there are few jobs, and writes nothing.
-    let mut is_all = !old.is_empty() || store.read(store::how_many)? >= MANY;
+    let mut is_all = !old.is_empty() || store.how_many()? >= MANY;
     for (id, has_ended) in old {
         if limit.is_over() {
             return Ok(false);
@@ -33,7 +37,7 @@ pub(super) fn round(inner: &EngineState, store: &mut Store, limit: WaitLimit) ->
         is_all &= has_ended && is_done(&inner.data.job(id));
     }
     if is_all {
-        store.write(|transaction| figures::keep_layout(transaction, layout))?;
+        store.keep_layout(layout)?;
     }
     Ok(true)
 }

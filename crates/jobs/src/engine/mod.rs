@@ -79,7 +79,7 @@ use crate::{
     questions::{self, CallQuestion},
     record::{FORMAT, JobRecord, JobState},
     settle::set_document,
-    store::{self, JobOwnerFilter, Rebuilt, Store},
+    store::{JobOwnerFilter, JobStore, Rebuilt, SqliteStore},
     submission::Submission,
     timestamp::JobTimestamp,
 };
@@ -116,7 +116,7 @@ impl Engine {
     /// Fails if the folder or the database in it cannot be used; each error says what to do.
     pub fn open(options: EngineOptions) -> Result<(Self, Opened), JobError> {
         let OpenedFolder { data, starter, store, opened } = OpenedFolder::open(&options.folder)?;
-        let ((writing, _), (keeping, _)) = (Store::open(&data)?, Store::open(&data)?);
+        let ((writing, _), (keeping, _)) = (SqliteStore::open(&data)?, SqliteStore::open(&data)?);
         let announced = limits::announce(&data, options.told()).unwrap_or_else(|error| {
             tracing::warn!(
                 "unhang cannot share its limits with the other processes on this data folder: {error}"
@@ -323,7 +323,7 @@ impl Engine {
         limit: u32,
     ) -> Result<Vec<JobStatus>, JobError> {
         self.run_read(move |inner| {
-            let jobs = inner.store().read(|connection| store::newest(connection, state, &whose, limit))?;
+            let jobs = inner.store().newest(state, &whose, limit)?;
             // A job with a slot is starting or running, which only the memory knows.
             let status = |id| inner.status(id).ok();
             let statuses = jobs.iter().filter_map(|job| status(job.record.job_id));

@@ -11,7 +11,7 @@ use crate::{
     error::JobError,
     folder::{DATABASE, DataFolder, FileError},
     shims,
-    store::{self, Rebuilt, ShimStarter, Store},
+    store::{Rebuilt, ShimStarter, SqliteStore, restore_files},
 };
 
 /// The least size to which files must be able to grow. SQLite empties its log once that has four mebibytes, and not before.
@@ -30,7 +30,7 @@ pub struct Opened {
 pub(super) struct OpenedFolder {
     pub(super) data: DataFolder,
     pub(super) starter: ShimStarter,
-    pub(super) store: Store,
+    pub(super) store: SqliteStore,
     pub(super) opened: Opened,
 }
 
@@ -41,7 +41,7 @@ impl OpenedFolder {
         let data = DataFolder::open(folder)?;
         let starter = shims::this_process()
             .map_err(|error| FileError::system("cannot name this process in", data.path(), error))?;
-        let (mut store, rebuilt) = Store::open(&data)?;
+        let (mut store, rebuilt) = SqliteStore::open(&data)?;
         let mut opened = Opened { rebuilt, replayed: 0 };
         Documents::of(&data).remove_unfinished();
         match finish_begun_patches(&data, &mut store) {
@@ -52,7 +52,7 @@ impl OpenedFolder {
             }
             Err(error) => return Err(error),
         }
-        if let Err(error) = store.restore_files(&starter.boot_id) {
+        if let Err(error) = restore_files(&mut store, &starter.boot_id) {
             // The maintenance thread tries again, and says so of every job that waits.
             tracing::warn!("unhang cannot write the files of queued jobs again after the boot: {error}");
         }
@@ -72,8 +72,8 @@ fn check_file_limit(folder: &Path) -> Result<(), JobError> {
 }
 
 /// Applies the results whose writers died on the way to the state. Returns how many there were.
-fn finish_begun_patches(data: &DataFolder, store: &mut Store) -> Result<usize, JobError> {
-    if store.read(store::patching)?.is_empty() {
+fn finish_begun_patches(data: &DataFolder, store: &mut SqliteStore) -> Result<usize, JobError> {
+    if store.patching()?.is_empty() {
         return Ok(0);
     }
     let turn = Documents::of(data).turn()?;
@@ -86,5 +86,5 @@ fn finish_begun_patches(data: &DataFolder, store: &mut Store) -> Result<usize, J
 /// Fails if files cannot be moved or made.
 pub fn replace_damaged_database(folder: &Path) -> Result<(PathBuf, Rebuilt), JobError> {
     check_file_limit(folder)?;
-    Ok(Store::replace_damaged(&DataFolder::open(folder)?)?)
+    Ok(SqliteStore::replace_damaged(&DataFolder::open(folder)?)?)
 }

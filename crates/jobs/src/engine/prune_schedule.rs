@@ -21,7 +21,7 @@ use super::{
 };
 use crate::{
     error::JobError,
-    store::{KeptAsAccepted, Store, figures},
+    store::{KeptAsAccepted, SqliteStore},
     timestamp::JobTimestamp,
     wait::WaitLimit,
 };
@@ -46,7 +46,7 @@ pub(super) struct PruneSchedule {
 
 impl PruneSchedule {
     /// Removes expired jobs for a slice of time, if pruning is due.
-    pub(super) fn round(&mut self, inner: &EngineState, store: &mut Store) -> Result<(), JobError> {
+    pub(super) fn round(&mut self, inner: &EngineState, store: &mut SqliteStore) -> Result<(), JobError> {
         if !is_due(self.finished_at, now()) {
             return Ok(());
         }
@@ -84,27 +84,27 @@ fn is_due(last: Option<Duration>, now: Duration) -> bool {
 
 /// Returns the retention of this process if it was told one. Otherwise returns the one that was told last, if that is longer than the
 /// default.
-fn retention_of(inner: &EngineState, store: &mut Store) -> Result<Duration, JobError> {
+fn retention_of(inner: &EngineState, store: &mut SqliteStore) -> Result<Duration, JobError> {
     let own = inner.options.retention;
-    let known = store.read(figures::retention)?;
+    let known = store.retention()?;
     if !inner.options.retention_was_said {
         let known = known.and_then(|known| u64::try_from(known).ok()).map(Duration::from_millis);
         return Ok(own.max(known.unwrap_or(own)));
     }
     let millis = i64::try_from(own.as_millis()).unwrap_or(i64::MAX);
     if known != Some(millis) {
-        store.write(|transaction| figures::keep_retention(transaction, millis))?;
+        store.keep_retention(millis)?;
     }
     Ok(own)
 }
 
 /// Returns whether the wall clock can be believed when jobs are to be removed.
-fn is_trusted(store: &mut Store, retention: Duration) -> Result<bool, JobError> {
+fn is_trusted(store: &mut SqliteStore, retention: Duration) -> Result<bool, JobError> {
     let Some(reading) = reading() else { return Ok(true) };
-    let before = store.read(figures::clock)?;
+    let before = store.clock()?;
     let (kept, trust) = judge(before, reading, retention);
     if before != Some(kept) {
-        store.write(|transaction| figures::keep_clock(transaction, kept))?;
+        store.keep_clock(kept)?;
     }
     if let ClockTrust::Lost(by) = trust {
         tracing::warn!(
@@ -180,22 +180,22 @@ mod tests {
         let mut test = TestEngine::new(|options| options.retention = DAY);
         let old = test.accept(&ended(2 * DAY));
         assert!(is_trusted(&mut test.store, DAY).unwrap());
-        let kept = test.store.read(figures::clock).unwrap().expect("both clocks are noted");
+        let kept = test.store.clock().unwrap().expect("both clocks are noted");
         assert_eq!(kept.jump, None);
         // The clock shows five days more than it did.
         let day = i64::try_from(DAY.as_millis()).unwrap();
-        let before = figures::StoreFigures { offset: kept.offset - 5 * day, ..kept };
-        test.store.write(|transaction| figures::keep_clock(transaction, before)).unwrap();
+        let before = crate::store::StoreFigures { offset: kept.offset - 5 * day, ..kept };
+        test.store.keep_clock(before).unwrap();
         let messages = round(&mut PruneSchedule::default(), &mut test);
         assert!(messages.len() == 1 && messages[0].contains("was set forward by 43"), "{messages:?}");
         assert!(messages[0].contains("for 86400 s from now on"), "{messages:?}");
-        let jump = test.store.read(figures::clock).unwrap().unwrap().jump.unwrap();
+        let jump = test.store.clock().unwrap().unwrap().jump.unwrap();
         assert!((jump.by - 5 * day).abs() < 60_000, "{jump:?}");
         let mut schedule = PruneSchedule::default();
         assert!(round(&mut schedule, &mut test).is_empty(), "it was told");
         assert!(test.has(old) && schedule.finished_at.is_some());
         assert!(is_trusted(&mut test.store, Duration::ZERO).unwrap(), "the retention has passed");
-        assert_eq!(test.store.read(figures::clock).unwrap().unwrap().jump, None);
+        assert_eq!(test.store.clock().unwrap().unwrap().jump, None);
     }
 
     #[test]
@@ -211,7 +211,7 @@ mod tests {
         };
         let mut test = TestEngine::new(|_| {});
         assert_eq!(retention(&mut test, 7 * DAY, false), 7 * DAY);
-        assert_eq!(test.store.read(figures::retention).unwrap(), None, "nobody was told one");
+        assert_eq!(test.store.retention().unwrap(), None, "nobody was told one");
         for (length, was_said, expected) in [
             (DAY, true, DAY),
             (7 * DAY, false, 7 * DAY),
@@ -223,7 +223,7 @@ mod tests {
         ] {
             assert_eq!(retention(&mut test, length, was_said), expected, "{length:?}, {was_said}");
         }
-        assert_eq!(test.store.read(figures::retention).unwrap(), Some(i64::MAX));
+        assert_eq!(test.store.retention().unwrap(), Some(i64::MAX));
     }
 
     #[test]

@@ -21,7 +21,7 @@ use crate::{
     folder::{DataFolder, FileError, JobFolder, LOCK, RECORD, RUN},
     id::JobId,
     record::{JobRecord, RunRecord},
-    store::{self, look_into},
+    store::{JobStore, look_into},
     submitting::is_being_submitted,
     timestamp::JobTimestamp,
 };
@@ -68,7 +68,7 @@ pub(super) fn sort(inner: &EngineState, limit: JobTimestamp) -> Result<SortedOrp
         let Some(id) = entry.file_name().to_str().and_then(|name| name.parse::<JobId>().ok()) else {
             continue;
         };
-        let is_known = |inner: &EngineState| inner.store().read(|connection| store::get(connection, id));
+        let is_known = |inner: &EngineState| inner.store().get(id);
         if !is_old(&entry) || is_known(inner)?.is_some() {
             continue;
         }

@@ -17,7 +17,7 @@ use crate::{
     error::JobError,
     folder::{DataFolder, FileError},
     id::JobId,
-    store,
+    store::{JobStore, KeptAsAccepted},
     timestamp::JobTimestamp,
     wait::WaitLimit,
 };
@@ -43,7 +43,7 @@ pub(super) fn remove(inner: &EngineState, id: JobId) -> Result<(), JobError> {
     if !status.is_final() {
         return Err(JobError::HasNotEnded { id, status });
     }
-    if !inner.store().write(|transaction| store::remove(transaction, id))? {
+    if !inner.store().remove(id)? {
         return Err(JobError::NoSuchJob(id));
     }
     inner.memory.clear_ended(id);
@@ -52,14 +52,14 @@ pub(super) fn remove(inner: &EngineState, id: JobId) -> Result<(), JobError> {
 
 /// Removes the jobs that ended longer ago than `age`, because a person said so.
 pub(super) fn prune(inner: &EngineState, age: Duration) -> Result<RemovedJobs, JobError> {
-    let expired = expire(inner, age, store::KeptAsAccepted::No, None)?;
+    let expired = expire(inner, age, KeptAsAccepted::No, None)?;
     with_folders(inner, expired, age)
 }
 
 /// Removes the jobs that ended longer ago than both the retention of the processes here and the job's own.
 pub(super) fn prune_expired(inner: &EngineState) -> Result<RemovedJobs, JobError> {
     let age = inner.options.retention.max(inner.retention_of_others());
-    let expired = expire(inner, age, store::KeptAsAccepted::AsAccepted, None)?;
+    let expired = expire(inner, age, KeptAsAccepted::AsAccepted, None)?;
     with_folders(inner, expired, age)
 }
 
@@ -83,13 +83,13 @@ fn ended_by(age: Duration) -> JobTimestamp {
 pub(super) fn expire(
     inner: &EngineState,
     age: Duration,
-    kept: store::KeptAsAccepted,
+    kept: KeptAsAccepted,
     limit: Option<WaitLimit>,
 ) -> Result<Expired, JobError> {
     let before = ended_by(age);
     let mut expired = Expired::default();
     loop {
-        let old = inner.store().read(|connection| store::ended_before(connection, before, kept, AT_ONCE))?;
+        let old = inner.store().ended_before(before, kept, AT_ONCE)?;
         if old.is_empty() {
             expired.is_over = true;
             return Ok(expired);
@@ -100,7 +100,7 @@ pub(super) fn expire(
             }
             let id = job.record.job_id;
             // Another process may be removing the same job.
-            if inner.store().write(|transaction| store::remove(transaction, id))? {
+            if inner.store().remove(id)? {
                 inner.memory.clear_ended(id);
                 expired.jobs.push(id);
                 // No row knows the folder any more, so every later pruning looks at it again.
@@ -176,7 +176,7 @@ mod tests {
         assert_eq!([ids[1], kept, ids[2], open].map(is_there), [false, false, true, true]);
         assert!(prune(&test.inner, Duration::MAX).unwrap().jobs.is_empty());
         let none = Some(WaitLimit::after(Duration::ZERO));
-        let expired = expire(&test.inner, Duration::from_millis(1), store::KeptAsAccepted::No, none).unwrap();
+        let expired = expire(&test.inner, Duration::from_millis(1), KeptAsAccepted::No, none).unwrap();
         assert!(expired.jobs.is_empty() && !expired.is_over, "there was no time: {expired:?}");
     }
 
@@ -190,7 +190,7 @@ mod tests {
             "{refused:?}"
         );
         assert!(test.inner.data.job(open).is_there());
-        let row = test.inner.store().read(|connection| store::get(connection, id)).unwrap();
+        let row = test.inner.store().get(id).unwrap();
         test.inner.memory.update(row);
         remove(&test.inner, id).unwrap();
         assert!(

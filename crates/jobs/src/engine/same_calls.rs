@@ -11,7 +11,7 @@ use crate::{
     id::JobId,
     judge_call::{CallHolder, left},
     record::{JobRecord, JobState},
-    store::{self, JobOwnerFilter},
+    store::{JobOwnerFilter, JobStore},
 };
 
 /// The most jobs in which [`recall_ended`] looks for calls.
@@ -20,8 +20,8 @@ const RECALLED: u32 = 1000;
 /// Brings the newest calls into memory that ended well and that a later session may join.
 pub(super) fn recall_ended(inner: &EngineState) -> Result<(), JobError> {
     let whose = JobOwnerFilter::Anybodys;
-    let ended = |connection: &_| store::newest(connection, Some(JobState::Completed), &whose, RECALLED);
-    let rows = inner.store().read(ended)?.into_iter().filter(|job| {
+    let ended = inner.store().newest(Some(JobState::Completed), &whose, RECALLED)?;
+    let rows = ended.into_iter().filter(|job| {
         job.record.call.as_ref().is_some_and(|call| call.is_passed_on && call.lasting_key.is_some())
     });
     inner.memory.update(rows);
@@ -44,18 +44,9 @@ pub(super) fn is_passed_on(inner: &EngineState, record: &JobRecord) -> bool {
 
 /// Takes the lasting key out of the record of a call that has ended.
 pub(super) fn end_joining(inner: &EngineState, id: JobId) -> Result<(), JobError> {
-    let row = inner.store().write(|transaction| {
-        let Some(mut job) = store::get(transaction, id)?.filter(|job| job.record.status.is_final()) else {
-            return Ok(None);
-        };
-        let key = job.record.call.as_mut().and_then(|call| call.lasting_key.take());
-        if key.is_none() {
-            return Ok(None);
-        }
-        // A call writes no named state.
-        store::note_patch(transaction, &job.record, false)?;
-        store::get(transaction, id)
-    })?;
+    let row = inner
+        .store()
+        .change_ended(id, |record| record.call.as_mut().and_then(|call| call.lasting_key.take()).is_some())?;
     inner.memory.update(row);
     Ok(())
 }

@@ -20,9 +20,8 @@ use crate::{
     id::JobId,
     limits,
     room::{MemoryGauge, RoomShortage},
-    settle::JobAdmission,
     shims,
-    store::{self, ShimStarter, Store},
+    store::{JobAdmission, JobStore, ShimStarter, SqliteStore},
 };
 
 /// The state of an engine.
@@ -37,12 +36,17 @@ pub(crate) struct EngineState {
     /// The calls that this process holds.
     pub(super) calls: Calls,
     /// The connection for rare questions; held for one short transaction at a time.
-    store: Mutex<Store>,
+    store: Mutex<SqliteStore>,
     pub(super) disk: DiskThreads,
 }
 
 impl EngineState {
-    pub(super) fn new(options: EngineOptions, data: DataFolder, starter: ShimStarter, store: Store) -> Self {
+    pub(super) fn new(
+        options: EngineOptions,
+        data: DataFolder,
+        starter: ShimStarter,
+        store: SqliteStore,
+    ) -> Self {
         Self {
             memory: Memory::new(),
             presence: FolderPresence::default(),
@@ -56,7 +60,7 @@ impl EngineState {
         }
     }
 
-    pub(super) fn store(&self) -> MutexGuard<'_, Store> {
+    pub(super) fn store(&self) -> MutexGuard<'_, SqliteStore> {
         self.store.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -118,7 +122,7 @@ impl EngineState {
         if let Some(status) = self.memory.status(id) {
             return Ok(status);
         }
-        let job = self.store().read(|connection| store::get(connection, id))?;
+        let job = self.store().get(id)?;
         let job = job.ok_or(JobError::NoSuchJob(id))?;
         if !job.record.status.is_final() {
             // Another process accepted the job a moment ago; from now on this process follows it too.
@@ -192,11 +196,8 @@ mod tests {
         assert_eq!(test.inner.status(open).unwrap().queue_position, Some(0));
         assert!(test.inner.memory.status(open).is_some(), "from now on it is followed");
         assert!(test.inner.running().is_empty());
-        let row = test.store.write(|transaction| {
-            store::admit(transaction, None, &test.inner.starter)?;
-            store::get(transaction, open)
-        });
-        test.inner.memory.update(row.unwrap());
+        assert_eq!(test.store.claim(&test.inner.starter, None).unwrap(), Some(open));
+        test.inner.memory.update(test.store.get(open).unwrap());
         assert_eq!(test.inner.running(), [open]);
         let unknown = JobId::random().unwrap();
         assert!(matches!(test.inner.status(unknown), Err(JobError::NoSuchJob(id)) if id == unknown));

@@ -9,12 +9,7 @@ use unhang_proc::{
 };
 
 use super::{EngineState, memory::JobStatus};
-use crate::{
-    error::JobError,
-    record::JobState,
-    store::{self, count},
-    wait::pause,
-};
+use crate::{error::JobError, record::JobState, store::JobStore, wait::pause};
 
 /// The time over which processor time is measured (J-81).
 const SAMPLE: Duration = Duration::from_millis(100);
@@ -54,7 +49,7 @@ pub(super) fn system(inner: &EngineState) -> Result<System, JobError> {
     pause(SAMPLE);
     let cpu_percent =
         before.zip(CpuTimes::read()).and_then(|(before, after)| pressure::cpu_percent(before, after));
-    let open = inner.store().read(store::open_jobs)?;
+    let open = inner.store().open_jobs()?;
     let memory = pressure::memory_used();
     Ok(System {
         running: u32::try_from(open.iter().filter(|job| job.is_active && job.record.call.is_none()).count())
@@ -74,15 +69,15 @@ pub(super) fn system(inner: &EngineState) -> Result<System, JobError> {
 
 /// Returns how many jobs each state has, in the order of a job's life.
 pub(super) fn counts(inner: &EngineState) -> Result<Vec<(JobState, u64)>, JobError> {
-    let rows = inner.store().read(count::by_state)?;
-    let row = |name: &str| rows.iter().find(|(state, _)| state == name).map_or(0, |(_, count)| *count);
+    let rows = inner.store().counts()?;
+    let row = |state: JobState| rows.iter().find(|(known, _)| *known == state).map_or(0, |(_, count)| *count);
     // The table has one state for all jobs with a slot; the memory tells starting from running ones.
     let running = u64::try_from(inner.memory.running_count()).unwrap_or(u64::MAX);
-    let active = row("active");
+    let active = row(JobState::Running);
     let count = |state: JobState| match state {
         JobState::Running => running.min(active),
         JobState::Starting => active.saturating_sub(running),
-        other => row(other.as_str()),
+        other => row(other),
     };
     Ok(JobState::ALL.into_iter().map(|state| (state, count(state))).collect())
 }

@@ -22,7 +22,7 @@ use crate::{
     id::JobId,
     record::JobRecord,
     shims::ShimCommand,
-    store::{self, Store},
+    store::{JobStore, SqliteStore},
     testing::{TestFolder, accept},
 };
 
@@ -33,7 +33,7 @@ const HANG: Duration = Duration::from_secs(20);
 pub(super) struct TestEngine {
     pub(super) folder: tempfile::TempDir,
     pub(super) inner: EngineState,
-    pub(super) store: Store,
+    pub(super) store: SqliteStore,
 }
 
 impl TestEngine {
@@ -43,7 +43,7 @@ impl TestEngine {
         let mut options = EngineOptions::new(test.folder.path().to_owned(), shim);
         (options.rules.memory_limit, options.rules.disk_reserve) = (100.0, 0);
         change(&mut options);
-        let (store, _) = Store::open(&test.data).unwrap();
+        let (store, _) = SqliteStore::open(&test.data).unwrap();
         let inner = EngineState::new(options, test.data, test.starter, test.store);
         Self { folder: test.folder, inner, store }
     }
@@ -55,7 +55,7 @@ impl TestEngine {
     }
 
     pub(super) fn has(&mut self, id: JobId) -> bool {
-        self.store.read(|connection| store::get(connection, id)).unwrap().is_some()
+        self.store.get(id).unwrap().is_some()
     }
 
     /// Makes the folder of a job that was never accepted, so old that nobody can be about to accept it.

@@ -34,7 +34,7 @@ use crate::{
     id::JobId,
     judge_call::{CallHolder, left, may_be_taken_up},
     record::{CallRecord, CallTicket, Holder, JobRecord},
-    store::{self, JobRow, ShimStarter},
+    store::ShimStarter,
 };
 
 impl HeldCall {
@@ -172,11 +172,7 @@ pub(super) fn change_surviving(
     durability: Durability,
     change: impl FnOnce(&mut JobRecord) -> bool,
 ) -> Result<bool, JobError> {
-    let row = inner.store().write_surviving(durability, |transaction| {
-        let Some(JobRow { mut record, .. }) = store::get(transaction, id)? else { return Ok(None) };
-        let is_changed = change(&mut record) && store::note_call(transaction, &record)?;
-        if is_changed { store::get(transaction, id) } else { Ok(None) }
-    })?;
+    let row = inner.store().change_call(id, durability, change)?;
     let Some(row) = row else { return Ok(false) };
     // The copy is for people, and for a database that is made anew. It can be made again from the row.
     if let Err(error) = inner.data.job(id).write_lightly(RECORD, &row.record) {
@@ -199,6 +195,7 @@ mod tests {
         judge_call::judge_call,
         record::ProcessRecord as Process,
         shims::ShimCommand,
+        store::JobStore,
     };
 
     #[tokio::test]
@@ -226,8 +223,7 @@ mod tests {
         // By its row alone, as where the folder could not be locked.
         Arc::get_mut(&mut held.claim).expect("nobody else has it").lock = None;
         let inner = &engine.inner;
-        let mut job =
-            inner.store().read(|connection| store::get(connection, held.id())).unwrap().expect("it is there");
+        let mut job = inner.store().get(held.id()).unwrap().expect("it is there");
         // As it was when its first holder had gone, and its time was over.
         job.record.timeout_ms = Some(0);
         let call = job.record.call.as_mut().unwrap();

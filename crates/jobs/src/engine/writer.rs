@@ -27,7 +27,7 @@ use crate::{
     folder::RECORD,
     id::JobId,
     record::JobRecord,
-    store::{self, JobRow, Store, StoreError},
+    store::{AcceptedRows, JobEntry, SqliteStore, StoreError},
     submission::{PreparedSubmission, Submission, discard},
     submitting::SubmissionMark,
 };
@@ -91,7 +91,7 @@ enum FollowUp {
 /// Starts the threads. They end when the engine has gone.
 pub(super) fn start(
     inner: Arc<EngineState>,
-    mut store: Store,
+    mut store: SqliteStore,
     mut requests: mpsc::Receiver<WriterRequest>,
 ) -> io::Result<()> {
     let starts = start_starter(inner.clone())?;
@@ -171,7 +171,7 @@ struct AcceptedBatch {
 
 fn accept(
     inner: &Arc<EngineState>,
-    store: &mut Store,
+    store: &mut SqliteStore,
     batch: Vec<(NewJob, SubmissionReply)>,
 ) -> AcceptedBatch {
     let prepared = prepare_all(inner, batch);
@@ -181,11 +181,11 @@ fn accept(
 /// Writes the rows of the jobs, and answers.
 fn take_in(
     inner: &Arc<EngineState>,
-    store: &mut Store,
+    store: &mut SqliteStore,
     mut prepared: Vec<(PreparedSubmission, SubmissionReply)>,
 ) -> AcceptedBatch {
     match note(inner, store, &mut prepared) {
-        Ok(BatchOutcome { is_ours, rows, admitted }) => {
+        Ok(AcceptedRows { is_ours, rows, admitted }) => {
             inner.memory.update(rows);
             let mut accepted = Vec::with_capacity(prepared.len());
             for ((job, answer), is_ours) in prepared.into_iter().zip(is_ours) {
@@ -230,9 +230,9 @@ fn refuse(inner: &EngineState, job: &PreparedSubmission) -> bool {
 /// Commits the rows to the database that is in its place when this returns. Takes the marks from the folders of the jobs in it.
 fn note(
     inner: &EngineState,
-    store: &mut Store,
+    store: &mut SqliteStore,
     prepared: &mut [(PreparedSubmission, SubmissionReply)],
-) -> Result<BatchOutcome, StoreError> {
+) -> Result<AcceptedRows, StoreError> {
     for _ in 0..TRIES {
         let jobs: Vec<&PreparedSubmission> = prepared.iter().map(|(job, _)| job).collect();
         match commit(inner, store, &jobs) {
@@ -288,48 +288,16 @@ fn prepare(inner: &EngineState, new: &NewJob) -> Result<PreparedSubmission, JobE
     submission.prepare(&inner.data, inner.options.rules, &inner.starter.boot_id)
 }
 
-struct BatchOutcome {
-    /// Whether the row of each job is its own, and not that of another job with its id.
-    is_ours: Vec<bool>,
-    rows: Vec<JobRow>,
-    admitted: Vec<JobId>,
-}
-
-/// Returns whether two records belong to one submission, however far the job has come.
-fn is_same<'a>(one: &'a JobRecord, other: &'a JobRecord) -> bool {
-    let identity = |record: &'a JobRecord| {
-        (record.job_id, record.created_at, &record.command, &record.folder, &record.name, &record.owner)
-    };
-    identity(one) == identity(other)
-}
-
 fn commit(
     inner: &EngineState,
-    store: &mut Store,
+    store: &mut SqliteStore,
     jobs: &[&PreparedSubmission],
-) -> Result<BatchOutcome, StoreError> {
+) -> Result<AcceptedRows, StoreError> {
     // A call takes no slot and frees none, so nobody measures the resources of the machine for it.
     let has_commands = jobs.iter().any(|job| job.record.call.is_none());
     let admission = has_commands.then(|| inner.admission());
-    store.write(|transaction| {
-        let mut is_ours = Vec::with_capacity(jobs.len());
-        for job in jobs {
-            let is_new = store::insert(transaction, &job.record, job.files.as_ref())?;
-            // A process that made the table anew may have found the folder.
-            let is_known = || -> rusqlite::Result<bool> {
-                let row = store::get(transaction, job.record.job_id)?;
-                Ok(row.is_some_and(|row| is_same(&row.record, &job.record)))
-            };
-            is_ours.push(is_new || is_known()?);
-        }
-        let admitted = admission.map_or_else(|| Ok(Vec::new()), |admission| admission.admit(transaction))?;
-        let mut rows = Vec::with_capacity(jobs.len());
-        let ids = jobs.iter().map(|job| job.record.job_id).chain(admitted.iter().copied());
-        for id in ids {
-            rows.extend(store::get(transaction, id)?);
-        }
-        Ok(BatchOutcome { is_ours, rows, admitted })
-    })
+    let entries = jobs.iter().map(|job| JobEntry { record: &job.record, orders: job.files.as_ref() });
+    store.accept_and_admit(&entries.collect::<Vec<_>>(), admission.as_ref())
 }
 
 #[cfg(test)]

@@ -47,16 +47,15 @@ impl JudgedJob {
     /// The starter has gone, and the job was started so often.
     fn given_up(&mut self, starts: u32) {
         self.started_by(|starter| starter.process = NOBODY);
-        self.job.starts = starts;
+        self.job.claims = starts;
     }
 
     /// Another process is the starter, also in the database.
     fn started_by(&mut self, change: impl FnOnce(&mut ShimStarter)) {
         let (id, mut starter) = (self.job.record.job_id, self.test.starter.clone());
         change(&mut starter);
-        let seen = self.job.starter.take();
-        let taken =
-            self.test.store.write(|transaction| store::take_over(transaction, id, seen.as_ref(), &starter));
+        let seen = self.job.claimant.take();
+        let taken = self.test.store.take_over(id, seen.as_ref(), &starter);
         assert!(taken.unwrap());
         self.job = self.test.get(id);
     }
@@ -102,8 +101,8 @@ impl JudgedJob {
                 ("alive".to_owned(), String::new())
             }
             JobFinding::StartIt => {
-                assert_eq!((row.starts, row.is_active), (self.job.starts + 1, true));
-                assert_eq!(row.starter.as_ref(), Some(&self.test.starter), "this process starts it");
+                assert_eq!((row.claims, row.is_active), (self.job.claims + 1, true));
+                assert_eq!(row.claimant.as_ref(), Some(&self.test.starter), "this process starts it");
                 // A child of another test has a copy of the lock until it has executed its program.
                 let free = || Ok::<_, ()>((!self.folder().is_locked()).then_some(()));
                 let is_free = look_until(WaitLimit::after(PATIENCE), Duration::from_millis(1), free).unwrap();
@@ -322,7 +321,7 @@ fn a_job_without_a_supervisor_waits_for_its_starter_and_is_started_five_times() 
     for _ in 0..3 {
         case.started_by(|starter| starter.process = NOBODY);
     }
-    assert_eq!((case.job.starts, case.found().0.as_str()), (4, "start"));
+    assert_eq!((case.job.claims, case.found().0.as_str()), (4, "start"));
     // Another process was faster.
     let mut case = JudgedJob::new();
     case.started_by(|starter| starter.process = NOBODY);

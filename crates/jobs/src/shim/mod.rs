@@ -55,9 +55,9 @@ use crate::{
     limits,
     record::{EndReason, EndRecord, FORMAT, JobEnd, JobRecord, JobState, RunRecord},
     room::{MemoryGauge, ROOM_LOOK, with_room},
-    settle::{JobAdmission, settle, write_ending},
+    settle::{settle, write_ending},
     shims::{self, ShimCommand},
-    store::{self, ShimStarter, Store, StoreError},
+    store::{JobAdmission, JobStore, ShimStarter, SqliteStore, StoreError},
     timestamp::JobTimestamp,
     wait::{WaitLimit, look_until, pause},
 };
@@ -409,7 +409,7 @@ impl<'a> Shim<'a> {
 
     /// Judges a job that another supervisor has had, or whose files were replaced by other things, and starts the next jobs.
     fn judge_predecessor(&self) -> Result<(), ShimError> {
-        let (mut store, _) = Store::open(&self.data)?;
+        let (mut store, _) = SqliteStore::open(&self.data)?;
         let starter = shims::this_process()?;
         let admission = self.admission(&mut store, &starter)?;
         let JobFinding::Settled(settled) = self.look_at(&mut store, self.id, &admission)? else {
@@ -421,7 +421,7 @@ impl<'a> Shim<'a> {
 
     fn admission<'s>(
         &self,
-        store: &mut Store,
+        store: &mut SqliteStore,
         starter: &'s ShimStarter,
     ) -> Result<JobAdmission<'s>, StoreError> {
         let limit = limits::of_all(&self.data).max_concurrent;
@@ -430,7 +430,7 @@ impl<'a> Shim<'a> {
 
     /// Brings the end to the database, and starts the next jobs.
     fn hand_over(&self, ending: &EndRecord) -> Result<(), ShimError> {
-        let (mut store, _) = Store::open(&self.data)?;
+        let (mut store, _) = SqliteStore::open(&self.data)?;
         let starter = shims::this_process()?;
         let admission = self.admission(&mut store, &starter)?;
         // From here on other processes may wait for this one.
@@ -443,13 +443,17 @@ impl<'a> Shim<'a> {
     }
 
     /// Returns whether the next job may start now, if there is one.
-    fn is_open(&self, store: &mut Store) -> Result<bool, StoreError> {
-        let next = store.read(store::next_rules)?;
+    fn is_open(&self, store: &mut SqliteStore) -> Result<bool, StoreError> {
+        let next = store.next_rules()?;
         Ok(next.is_none_or(|rules| rules.lack(&self.data, &MemoryGauge::default()).is_none()))
     }
 
     /// Waits for room if the queue has to and no other supervisor does so.
-    fn wait_with_the_queue(&self, store: &mut Store, admission: &JobAdmission<'_>) -> Result<(), ShimError> {
+    fn wait_with_the_queue(
+        &self,
+        store: &mut SqliteStore,
+        admission: &JobAdmission<'_>,
+    ) -> Result<(), ShimError> {
         if admission.is_open {
             return Ok(());
         }
@@ -458,14 +462,14 @@ impl<'a> Shim<'a> {
             pause(ROOM_LOOK);
         }
         let admission = JobAdmission { is_open: true, ..*admission };
-        let admitted = store.write(|transaction| admission.admit(transaction))?;
+        let admitted = store.admit(&admission)?;
         self.start(store, admitted, &admission);
         Ok(())
     }
 
     /// Starts the supervisors of jobs that have a slot. A job without a folder is settled, and its slot goes to the next job: no other
     /// process may come by for long.
-    fn start(&self, store: &mut Store, mut admitted: Vec<JobId>, admission: &JobAdmission<'_>) {
+    fn start(&self, store: &mut SqliteStore, mut admitted: Vec<JobId>, admission: &JobAdmission<'_>) {
         while let Some(id) = admitted.pop() {
             let folder = self.data.job(id);
             let is_usable = folder.is_there() && !folder.is_something_else();
@@ -482,11 +486,11 @@ impl<'a> Shim<'a> {
     /// Judges a job that has a slot, as any other process would.
     fn look_at(
         &self,
-        store: &mut Store,
+        store: &mut SqliteStore,
         id: JobId,
         admission: &JobAdmission<'_>,
     ) -> Result<JobFinding, StoreError> {
-        match store.read(|connection| store::get(connection, id))? {
+        match store.get(id)? {
             Some(job) if job.is_active => judge(&self.data, store, &job, admission),
             _ => Ok(JobFinding::Alive),
         }

@@ -23,9 +23,8 @@ use crate::{
     judge::{JobFinding, Judge, judge_as},
     record::{EndReason, EndRecord, JobEnd},
     room::ROOM_LOOK,
-    settle::JobAdmission,
     shims,
-    store::{self, JobRow, Store, StoreError},
+    store::{JobAdmission, JobRow, JobStore, SqliteStore, StoreError},
     wait::{WaitLimit, pause},
 };
 
@@ -70,10 +69,10 @@ impl Shim<'_> {
             self.end_what_it_left(None);
             return Ok(());
         }
-        let (mut store, _) = Store::open(&self.data)?;
+        let (mut store, _) = SqliteStore::open(&self.data)?;
         let starter = shims::this_process()?;
         let admission = self.admission(&mut store, &starter)?;
-        let own = |store: &mut Store| store.read(|connection| store::get(connection, self.id));
+        let own = |store: &mut SqliteStore| store.get(self.id);
         let mut job = own(&mut store)?;
         while let Some(open) = job.as_ref().filter(|job| job.is_active)
             && !self.look_after(Judge::Watcher, &mut store, open, &admission)?
@@ -83,14 +82,14 @@ impl Shim<'_> {
             job = own(&mut store)?;
         }
         self.end_what_it_left(own(&mut store)?.as_ref());
-        for other in store.read(store::open_jobs)? {
+        for other in store.open_jobs()? {
             let is_shims = other.is_active && other.record.call.is_none() && other.record.job_id != self.id;
             if is_shims {
                 // Trouble with one job does not keep the next one back.
                 let _ = self.look_after(Judge::Passer, &mut store, &other, &admission);
             }
         }
-        let admitted = store.write(|transaction| admission.admit(transaction))?;
+        let admitted = store.admit(&admission)?;
         self.start(&mut store, admitted, &admission);
         self.wait_with_the_queue(&mut store, &admission)
     }
@@ -99,7 +98,7 @@ impl Shim<'_> {
     fn look_after(
         &self,
         judge: Judge,
-        store: &mut Store,
+        store: &mut SqliteStore,
         job: &JobRow,
         admission: &JobAdmission<'_>,
     ) -> Result<bool, StoreError> {

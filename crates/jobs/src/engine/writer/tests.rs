@@ -7,6 +7,7 @@ use crate::{
     engine::{Engine, EngineOptions},
     folder::DATABASE,
     shims::ShimCommand,
+    store::JobStore,
 };
 
 type Outcome = oneshot::Receiver<Result<JobId, JobError>>;
@@ -26,14 +27,14 @@ fn in_the_middle(engine: &Engine) -> (JobId, Vec<(PreparedSubmission, Submission
 }
 
 async fn is_known(engine: &Engine, id: JobId) -> bool {
-    engine.inner.store().read(|connection| store::get(connection, id)).unwrap().is_some()
+    engine.inner.store().get(id).unwrap().is_some()
 }
 
 #[tokio::test]
 async fn a_folder_that_is_being_submitted_is_in_no_table_before_its_submitter_has_put_it_there() {
     let folder = tempfile::tempdir().unwrap();
     let (submitter, other) = (engine(&folder), engine(&folder));
-    let mut store = Store::open(&submitter.inner.data).unwrap().0;
+    let mut store = SqliteStore::open(&submitter.inner.data).unwrap().0;
     let (id, prepared, mut outcome) = in_the_middle(&submitter);
     other.rebuild().await.unwrap();
     assert!(!is_known(&other, id).await);
@@ -48,7 +49,7 @@ async fn a_folder_that_is_being_submitted_is_in_no_table_before_its_submitter_ha
 async fn a_row_that_was_made_of_the_folder_of_a_submission_is_its_own() {
     let folder = tempfile::tempdir().unwrap();
     let (submitter, other) = (engine(&folder), engine(&folder));
-    let mut store = Store::open(&submitter.inner.data).unwrap().0;
+    let mut store = SqliteStore::open(&submitter.inner.data).unwrap().0;
     let (id, mut prepared, mut outcome) = in_the_middle(&submitter);
     // As one of an older unhang, which knows no mark.
     prepared[0].0.mark.take().unwrap().remove();
@@ -64,7 +65,7 @@ async fn a_database_that_is_replaced_before_the_row_or_after_it_has_the_row() {
     for after in [false, true] {
         let folder = tempfile::tempdir().unwrap();
         let submitter = engine(&folder);
-        let mut store = Store::open(&submitter.inner.data).unwrap().0;
+        let mut store = SqliteStore::open(&submitter.inner.data).unwrap().0;
         let (id, mut prepared, mut outcome) = in_the_middle(&submitter);
         if after {
             let jobs: Vec<&PreparedSubmission> = prepared.iter().map(|(job, _)| job).collect();
@@ -105,10 +106,10 @@ async fn what_a_killed_submitter_leaves_is_no_job_and_is_removed_when_it_is_old(
 async fn the_folder_of_a_job_that_has_another_row_goes_and_the_row_stays() {
     let folder = tempfile::tempdir().unwrap();
     let engine = engine(&folder);
-    let mut store = Store::open(&engine.inner.data).unwrap().0;
+    let mut store = SqliteStore::open(&engine.inner.data).unwrap().0;
     let (id, prepared, mut outcome) = in_the_middle(&engine);
     let other = JobRecord { name: "another".to_owned(), ..prepared[0].0.record.clone() };
-    store.write(|transaction| store::insert(transaction, &other, None)).unwrap();
+    store.accept(&[JobEntry { record: &other, orders: None }]).unwrap();
     take_in(&engine.inner, &mut store, prepared);
     assert!(matches!(outcome.try_recv().unwrap(), Err(JobError::IdTaken(taken)) if taken == id));
     assert!(is_known(&engine, id).await && !engine.inner.data.job(id).is_there());

@@ -6,21 +6,17 @@ use std::collections::HashSet;
 
 use rusqlite::{Connection, OptionalExtension, params};
 
-use super::row::{COLUMNS, JobRow, column, select};
-use crate::{id::JobId, record::JobState, room::Rules, timestamp::JobTimestamp};
-
-/// The owner whose jobs are meant.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum JobOwnerFilter {
-    /// All jobs.
-    #[default]
-    Anybodys,
-    /// The jobs of this owner; `None` is the data folder's owner.
-    Of(Option<String>),
-}
+use super::row::{self, COLUMNS, JobRow, column, select};
+use crate::{
+    id::JobId,
+    record::JobState,
+    room::Rules,
+    store::{JobOwnerFilter, KeptAsAccepted},
+    timestamp::JobTimestamp,
+};
 
 /// Returns the rules of the first job of the queue whose files exist; `None` if there is none.
-pub(crate) fn next_rules(connection: &Connection) -> rusqlite::Result<Option<Rules>> {
+pub(super) fn next_rules(connection: &Connection) -> rusqlite::Result<Option<Rules>> {
     let first = select(
         connection,
         "WHERE state = 'queued' AND 'without ' || id NOT IN (SELECT id FROM boots) ORDER BY sequence LIMIT 1",
@@ -31,28 +27,28 @@ pub(crate) fn next_rules(connection: &Connection) -> rusqlite::Result<Option<Rul
 }
 
 /// Returns the jobs whose results were about to reach the named state when their writer died.
-pub(crate) fn patching(connection: &Connection) -> rusqlite::Result<Vec<JobRow>> {
+pub(super) fn patching(connection: &Connection) -> rusqlite::Result<Vec<JobRow>> {
     select(connection, "INDEXED BY jobs_patching WHERE is_patching ORDER BY sequence", [])
 }
 
 /// Returns a job; `None` if it does not exist.
-pub(crate) fn get(connection: &Connection, id: JobId) -> rusqlite::Result<Option<JobRow>> {
+pub(super) fn get(connection: &Connection, id: JobId) -> rusqlite::Result<Option<JobRow>> {
     let mut statement = connection.prepare_cached(&format!("SELECT {COLUMNS} FROM jobs WHERE id = ?1"))?;
-    statement.query_row([id], JobRow::read).optional()
+    statement.query_row([id], row::read).optional()
 }
 
 /// Returns every job that has not ended, in the order of acceptance.
-pub(crate) fn open_jobs(connection: &Connection) -> rusqlite::Result<Vec<JobRow>> {
+pub(super) fn open_jobs(connection: &Connection) -> rusqlite::Result<Vec<JobRow>> {
     select(connection, "INDEXED BY jobs_open WHERE state IN ('queued', 'active') ORDER BY sequence", [])
 }
 
 /// Returns the jobs that have changed since this revision, oldest change first.
-pub(crate) fn changed_since(connection: &Connection, revision: i64) -> rusqlite::Result<Vec<JobRow>> {
+pub(super) fn changed_since(connection: &Connection, revision: i64) -> rusqlite::Result<Vec<JobRow>> {
     select(connection, "WHERE revision > ?1 ORDER BY revision", [revision])
 }
 
 /// Returns the newest of these jobs, newest first. The table has one state for starting and running jobs.
-pub(crate) fn newest(
+pub(super) fn newest(
     connection: &Connection,
     state: Option<JobState>,
     whose: &JobOwnerFilter,
@@ -70,15 +66,8 @@ pub(crate) fn newest(
     select(connection, rest, params![state.map(column), owner, limit])
 }
 
-/// Whether jobs that were accepted with a retention are kept for as long.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum KeptAsAccepted {
-    No,
-    AsAccepted,
-}
-
 /// Returns the jobs that ended before `moment`, oldest first.
-pub(crate) fn ended_before(
+pub(super) fn ended_before(
     connection: &Connection,
     moment: JobTimestamp,
     kept: KeptAsAccepted,
@@ -97,12 +86,12 @@ pub(crate) fn ended_before(
 }
 
 /// Returns how many jobs there are.
-pub(crate) fn how_many(connection: &Connection) -> rusqlite::Result<u32> {
+pub(super) fn how_many(connection: &Connection) -> rusqlite::Result<u32> {
     connection.query_row("SELECT count(*) FROM jobs", [], |row| row.get(0))
 }
 
 /// Returns the jobs whose records have an older format, and whether each has ended.
-pub(crate) fn of_older_format(connection: &Connection, format: u32) -> rusqlite::Result<Vec<(JobId, bool)>> {
+pub(super) fn of_older_format(connection: &Connection, format: u32) -> rusqlite::Result<Vec<(JobId, bool)>> {
     let mut statement = connection.prepare_cached(
         "SELECT id, completed_at IS NOT NULL FROM jobs
          WHERE iif(json_valid(record), json_extract(record, '$.format'), NULL) < ?1",
@@ -113,7 +102,7 @@ pub(crate) fn of_older_format(connection: &Connection, format: u32) -> rusqlite:
 }
 
 /// Returns those of these jobs that do not exist.
-pub(crate) fn missing(connection: &Connection, ids: &[JobId]) -> rusqlite::Result<HashSet<JobId>> {
+pub(super) fn missing(connection: &Connection, ids: &[JobId]) -> rusqlite::Result<HashSet<JobId>> {
     let mut statement = connection.prepare_cached("SELECT 1 FROM jobs WHERE id = ?1")?;
     let mut missing = HashSet::new();
     for id in ids {
@@ -125,7 +114,7 @@ pub(crate) fn missing(connection: &Connection, ids: &[JobId]) -> rusqlite::Resul
 }
 
 /// Returns the last revision, and how many jobs were ever removed.
-pub(crate) fn counters(connection: &Connection) -> rusqlite::Result<(i64, i64)> {
+pub(super) fn counters(connection: &Connection) -> rusqlite::Result<(i64, i64)> {
     let read = |name: &str| {
         connection
             .prepare_cached("SELECT value FROM counters WHERE name = ?1")?

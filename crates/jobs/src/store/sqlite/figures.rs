@@ -55,7 +55,7 @@ pub(super) fn keep_all(connection: &Connection, figures: &[(String, i64)]) -> ru
 }
 
 /// Returns the figures of the clocks; `None` if there are none yet.
-pub(crate) fn clock(connection: &Connection) -> rusqlite::Result<Option<StoreFigures>> {
+pub(super) fn clock(connection: &Connection) -> rusqlite::Result<Option<StoreFigures>> {
     let (Some(boot), Some(offset)) = (figure(connection, BOOT)?, figure(connection, OFFSET)?) else {
         return Ok(None);
     };
@@ -65,7 +65,7 @@ pub(crate) fn clock(connection: &Connection) -> rusqlite::Result<Option<StoreFig
 }
 
 /// Stores the figures of the clocks.
-pub(crate) fn keep_clock(connection: &Connection, kept: StoreFigures) -> rusqlite::Result<()> {
+pub(super) fn keep_clock(connection: &Connection, kept: StoreFigures) -> rusqlite::Result<()> {
     set(connection, BOOT, kept.boot)?;
     set(connection, OFFSET, kept.offset)?;
     set(connection, JUMP, kept.jump.map_or(0, |jump| jump.by))?;
@@ -73,21 +73,21 @@ pub(crate) fn keep_clock(connection: &Connection, kept: StoreFigures) -> rusqlit
 }
 
 /// Returns the retention in milliseconds that a process was told last; `None` if none was told one.
-pub(crate) fn retention(connection: &Connection) -> rusqlite::Result<Option<i64>> {
+pub(super) fn retention(connection: &Connection) -> rusqlite::Result<Option<i64>> {
     figure(connection, RETENTION)
 }
 
 /// Stores the retention.
-pub(crate) fn keep_retention(connection: &Connection, millis: i64) -> rusqlite::Result<()> {
+pub(super) fn keep_retention(connection: &Connection, millis: i64) -> rusqlite::Result<()> {
     set(connection, RETENTION, millis)
 }
 
 /// Returns the format that the folders of all jobs have; `None` as long as it is not known.
-pub(crate) fn layout(connection: &Connection) -> rusqlite::Result<Option<i64>> {
+pub(super) fn layout(connection: &Connection) -> rusqlite::Result<Option<i64>> {
     figure(connection, LAYOUT)
 }
 
 /// Stores the format of the folders.
-pub(crate) fn keep_layout(connection: &Connection, format: i64) -> rusqlite::Result<()> {
+pub(super) fn keep_layout(connection: &Connection, format: i64) -> rusqlite::Result<()> {
     set(connection, LAYOUT, format)
 }

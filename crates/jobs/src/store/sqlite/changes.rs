@@ -15,7 +15,7 @@ use crate::{id::JobId, launch::LaunchFiles, record::JobRecord};
 
 /// Adds a job to the end of the queue, with the files that it needs to start if they may not be on the disk. Returns false if its id is
 /// taken.
-pub(crate) fn insert(
+pub(super) fn insert(
     connection: &Connection,
     record: &JobRecord,
     files: Option<&LaunchFiles>,
@@ -59,7 +59,7 @@ pub(super) fn count_up(connection: &Connection, name: &str) -> rusqlite::Result<
 
 /// Gives a slot to the first job of the queue if there is one and a slot is free. `limit` is that of a server; a supervisor goes by the
 /// limit that the job brought with it.
-pub(crate) fn admit(
+pub(super) fn admit(
     connection: &Connection,
     limit: Option<u32>,
     starter: &ShimStarter,
@@ -96,7 +96,7 @@ pub(crate) fn admit(
 }
 
 /// Makes `starter` the starter of the supervisor of a job with a slot. Returns false if another process did so meanwhile.
-pub(crate) fn take_over(
+pub(super) fn take_over(
     connection: &Connection,
     id: JobId,
     seen: Option<&ShimStarter>,
@@ -113,7 +113,7 @@ pub(crate) fn take_over(
 }
 
 /// Brings a job to its final state. Returns false if it has one already, or does not exist.
-pub(crate) fn finish(connection: &Connection, record: &JobRecord) -> rusqlite::Result<bool> {
+pub(super) fn finish(connection: &Connection, record: &JobRecord) -> rusqlite::Result<bool> {
     let changed = connection
         .prepare_cached(
             "UPDATE jobs SET state = ?2, record = ?3, completed_at = ?4, revision = ?5, starter = NULL, is_patching = 0
@@ -131,7 +131,7 @@ pub(crate) fn finish(connection: &Connection, record: &JobRecord) -> rusqlite::R
 }
 
 /// Notes that the result of this job is about to reach the named state, or that it has (or could not), as the record says.
-pub(crate) fn note_patch(
+pub(super) fn note_patch(
     connection: &Connection,
     record: &JobRecord,
     is_patching: bool,
@@ -143,7 +143,7 @@ pub(crate) fn note_patch(
 }
 
 /// Notes the holder of a call and its ticket. Returns false if the call has ended.
-pub(crate) fn note_call(connection: &Connection, record: &JobRecord) -> rusqlite::Result<bool> {
+pub(super) fn note_call(connection: &Connection, record: &JobRecord) -> rusqlite::Result<bool> {
     let changed = connection
         .prepare_cached("UPDATE jobs SET record = ?2, revision = ?3 WHERE id = ?1 AND state = 'active'")?
         .execute(params![record.job_id, to_json(record)?, next_revision(connection)?])?;
@@ -151,7 +151,7 @@ pub(crate) fn note_call(connection: &Connection, record: &JobRecord) -> rusqlite
 }
 
 /// Removes a job that has ended. Returns false if it has not ended, or does not exist.
-pub(crate) fn remove(connection: &Connection, id: JobId) -> rusqlite::Result<bool> {
+pub(super) fn remove(connection: &Connection, id: JobId) -> rusqlite::Result<bool> {
     let mut sql = String::from("DELETE FROM jobs WHERE id = ?1");
     sql.push_str(" AND state NOT IN ('queued', 'active')");
     let removed = connection.prepare_cached(&sql)?.execute([id])?;

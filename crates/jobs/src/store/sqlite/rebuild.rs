@@ -20,7 +20,7 @@ use std::{
 use rusqlite::{Connection, params};
 use serde::Deserialize;
 
-use super::{JobRow, Store, StoreError, figures, files, insert, schema};
+use super::{JobRow, SqliteStore, StoreError, changes::insert, figures, files, queries, schema};
 use crate::{
     folder::{DataFolder, EXIT, FileError, JobFolder, LAUNCH, RECORD, RUN, STDERR, STDOUT},
     id::JobId,
@@ -80,7 +80,7 @@ impl FolderScan {
                 Ok(None) if has_ended => {}
                 // The job was accepted, whatever its folder says.
                 Ok(None) => {
-                    if let Some(job) = super::get(transaction, id)? {
+                    if let Some(job) = queries::get(transaction, id)? {
                         self.jobs.push(as_the_table_has_it(transaction, job)?);
                     }
                 }
@@ -237,7 +237,7 @@ pub(super) fn insert_all(connection: &Connection, jobs: &[ScannedJob]) -> rusqli
     Ok(())
 }
 
-impl Store {
+impl SqliteStore {
     /// Makes the whole table anew from the folders.
     pub(crate) fn rebuild(&mut self, data: &DataFolder) -> Result<Rebuilt, StoreError> {
         let found = scan(data)?;
@@ -250,14 +250,14 @@ impl Store {
         found: FolderScan,
     ) -> Result<Rebuilt, StoreError> {
         self.write(|transaction| {
-            let kept = super::counters(transaction)?;
+            let kept = queries::counters(transaction)?;
             let shared = figures::all(transaction)?;
             let mut found = found;
             found.catch_up(data, transaction)?;
             let summary = found.summary();
             let mut jobs = found.jobs;
             for id in &found.damaged_ids {
-                if let Some(job) = super::get(transaction, *id)? {
+                if let Some(job) = queries::get(transaction, *id)? {
                     jobs.push(as_the_table_has_it(transaction, job)?);
                 }
             }

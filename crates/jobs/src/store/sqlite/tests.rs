@@ -1,20 +1,44 @@
 use std::{sync::mpsc, thread, time::Duration};
 
-use super::*;
+use super::{changes, files, queries, turn, *};
 use crate::{
     id::JobId,
+    launch::LaunchFiles,
     record::{EndRecord, JobEnd, JobRecord, JobState},
     room::Rules,
     settle,
+    store::{JobEntry, JobStore, suite::StoreFixture},
     submission::{PreparedSubmission, Submission},
     timestamp::JobTimestamp,
 };
+
+crate::store_suite!(TestStore);
+
+impl StoreFixture for TestStore {
+    type Store = SqliteStore;
+
+    fn new() -> Self {
+        TestStore::new()
+    }
+
+    fn connect(&self) -> SqliteStore {
+        SqliteStore::open(&self.data).unwrap().0
+    }
+
+    fn orders() -> Option<LaunchFiles> {
+        None
+    }
+
+    fn claimant(&self, number: u32) -> ShimStarter {
+        ShimStarter { since: JobTimestamp::from_millis(number.into()), ..self.starter.clone() }
+    }
+}
 
 /// A data folder, its database, and who starts shims.
 struct TestStore {
     _folder: tempfile::TempDir,
     data: DataFolder,
-    store: Store,
+    store: SqliteStore,
     starter: ShimStarter,
     rules: Rules,
 }
@@ -23,7 +47,7 @@ impl TestStore {
     fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let data = DataFolder::open(folder.path()).unwrap();
-        let (store, _) = Store::open(&data).unwrap();
+        let (store, _) = SqliteStore::open(&data).unwrap();
         let rules = Rules { max_concurrent: 2, memory_limit: 100.0, disk_reserve: 0, retention_ms: None };
         Self { _folder: folder, data, store, starter: crate::shims::this_process().unwrap(), rules }
     }
@@ -34,7 +58,8 @@ impl TestStore {
         let PreparedSubmission { record, files, mark, .. } =
             submission.prepare(&self.data, self.rules, "this boot").unwrap();
         mark.unwrap().remove();
-        assert!(self.store.write(|transaction| insert(transaction, &record, files.as_ref())).unwrap());
+        let entry = JobEntry { record: &record, orders: files.as_ref() };
+        assert_eq!(self.store.accept(&[entry]).unwrap(), [true]);
         record
     }
 
@@ -45,15 +70,15 @@ impl TestStore {
     }
 
     fn admit(&mut self, limit: Option<u32>) -> Option<JobId> {
-        self.store.write(|transaction| admit(transaction, limit, &self.starter)).unwrap()
+        self.store.claim(&self.starter, limit).unwrap()
     }
 
     fn get(&mut self, id: JobId) -> JobRow {
-        self.store.read(|connection| get(connection, id)).unwrap().unwrap()
+        self.store.get(id).unwrap().unwrap()
     }
 
     fn settle(&mut self, id: JobId, outcome: JobEnd) {
-        let admission = settle::JobAdmission { starter: &self.starter, limit: None, is_open: false };
+        let admission = JobAdmission { starter: &self.starter, limit: None, is_open: false };
         let ending = EndRecord::without_run(outcome);
         settle::settle(&self.data, &mut self.store, id, &ending, &admission).unwrap();
     }
@@ -87,52 +112,12 @@ fn f_05_of_different_limits_the_strictest_holds() {
 }
 
 #[test]
-fn f_05_of_different_retentions_the_longest_holds_unless_somebody_says_otherwise() {
-    let mut test_store = TestStore::new();
-    let ids = [None, Some(60_000), Some(u64::MAX)].map(|retention| {
-        let id = test_store.accept_by(1, retention).job_id;
-        test_store.settle(id, JobEnd::Failed);
-        id
-    });
-    let later = JobTimestamp::from_millis(JobTimestamp::now().millis() + 1000);
-    let ended = |test_store: &mut TestStore, kept| {
-        let jobs = test_store.store.read(|connection| ended_before(connection, later, kept, 10)).unwrap();
-        jobs.into_iter().map(|job| job.record.job_id).collect::<Vec<_>>()
-    };
-    wait_for_the_clock();
-    assert_eq!(ended(&mut test_store, KeptAsAccepted::AsAccepted), [ids[0]]);
-    assert_eq!(ended(&mut test_store, KeptAsAccepted::No), ids);
-}
-
-/// What ended in this millisecond has not ended before it.
-fn wait_for_the_clock() {
-    let begin = JobTimestamp::now().millis();
-    while JobTimestamp::now().millis() <= begin {
-        thread::yield_now();
-    }
-}
-
-#[test]
-fn a_final_state_stays_as_it_is_and_an_open_job_cannot_be_removed() {
-    let mut test_store = TestStore::new();
-    let record = test_store.accept(|_| {});
-    let id = record.job_id;
-    assert!(!test_store.store.write(|transaction| remove(transaction, id)).unwrap());
-    test_store.settle(id, JobEnd::Cancelled);
-    test_store.settle(id, JobEnd::Completed);
-    assert_eq!(test_store.get(id).record.status, JobState::Cancelled);
-    assert!(test_store.store.write(|transaction| remove(transaction, id)).unwrap());
-}
-
-#[test]
 fn one_of_two_takes_a_job_over() {
     let mut test_store = TestStore::new();
     let id = test_store.accept(|_| {}).job_id;
     test_store.admit(None);
-    let seen = test_store.get(id).starter;
-    let mut take = |starter: &ShimStarter| {
-        test_store.store.write(|transaction| take_over(transaction, id, seen.as_ref(), starter)).unwrap()
-    };
+    let seen = test_store.get(id).claimant;
+    let mut take = |starter: &ShimStarter| test_store.store.take_over(id, seen.as_ref(), starter).unwrap();
     let other = ShimStarter { since: JobTimestamp::from_millis(1), ..crate::shims::this_process().unwrap() };
     assert!(take(&other));
     assert!(!take(&other));
@@ -142,7 +127,7 @@ fn one_of_two_takes_a_job_over() {
 #[test]
 fn a_transaction_that_reads_first_is_not_overtaken() {
     let mut test_store = TestStore::new();
-    let mut other = Store::open(&test_store.data).unwrap().0;
+    let mut other = SqliteStore::open(&test_store.data).unwrap().0;
     // It is the database's own lock that this is about.
     other.turns = WriteQueue::nowhere();
     let (done, is_done) = mpsc::sync_channel(1);
@@ -150,7 +135,7 @@ fn a_transaction_that_reads_first_is_not_overtaken() {
     test_store
         .store
         .write(|transaction| {
-            counters(transaction)?;
+            queries::counters(transaction)?;
             writer = Some(thread::spawn(move || {
                 let written = other.write(|transaction| changes::count_up(transaction, "removals"));
                 done.send(()).ok();
@@ -179,7 +164,7 @@ fn j_48_a_patch_is_applied_once_and_before_what_was_set_later() {
     let work = test_store.data.job(id).work(record.format);
     work.create_if_missing().unwrap();
     std::fs::write(work.file("results.json"), "1").unwrap();
-    test_store.store.write(|transaction| note_patch(transaction, &record, true)).unwrap();
+    test_store.store.note_patch(&record, true).unwrap();
     settle::set_document(&test_store.data, || &mut test_store.store, None, &field, &serde_json::json!(2))
         .unwrap();
     test_store.settle(id, JobEnd::Completed);
@@ -208,14 +193,14 @@ fn in_a_new_boot_no_job_gets_a_slot_before_the_files_were_looked_at() {
     let folder = test_store.data.job(id);
     std::fs::remove_dir_all(folder.path()).unwrap();
     std::fs::write(folder.path(), "in the way").unwrap();
-    let restored = test_store.store.restore_files(&test_store.starter.boot_id).unwrap();
+    let restored = restore_files(&mut test_store.store, &test_store.starter.boot_id).unwrap();
     assert!(matches!(&restored[..], [(without, Some(_))] if *without == id), "{restored:?}");
     assert_eq!(test_store.admit(None), None);
     // It keeps no other from its turn.
     let other = test_store.accept(|_| {}).job_id;
     assert_eq!(test_store.admit(None), Some(other));
     std::fs::remove_file(folder.path()).unwrap();
-    assert_eq!(test_store.store.restore_files(&test_store.starter.boot_id).unwrap(), [(id, None)]);
+    assert_eq!(restore_files(&mut test_store.store, &test_store.starter.boot_id).unwrap(), [(id, None)]);
     assert_eq!(test_store.admit(None), Some(id));
 }
 
@@ -234,7 +219,7 @@ fn a_database_of_the_first_version_is_brought_up_to_date() {
             transaction.pragma_update(None, "user_version", 1)
         })
         .unwrap();
-    test_store.store = Store::open(&test_store.data).unwrap().0;
+    test_store.store = SqliteStore::open(&test_store.data).unwrap().0;
     let new = test_store.accept(|_| {}).job_id;
     assert_eq!([test_store.admit(None), test_store.admit(None)], [Some(old), Some(new)]);
 }
@@ -252,7 +237,7 @@ fn a_database_of_the_second_version_is_brought_up_to_date() {
             transaction.pragma_update(None, "user_version", 2)
         })
         .unwrap();
-    test_store.store = Store::open(&test_store.data).unwrap().0;
+    test_store.store = SqliteStore::open(&test_store.data).unwrap().0;
     let new = test_store.accept(|_| {}).job_id;
     assert_eq!([test_store.admit(None), test_store.admit(None)], [Some(old), Some(new)]);
 }
@@ -282,7 +267,7 @@ fn what_a_job_needed_to_start_is_written_over_at_its_end() {
 fn a_database_of_a_later_version_is_not_touched() {
     let mut test_store = TestStore::new();
     test_store.store.write(|transaction| transaction.pragma_update(None, "user_version", 99)).unwrap();
-    let error = Store::open(&test_store.data).unwrap_err().to_string();
+    let error = SqliteStore::open(&test_store.data).unwrap_err().to_string();
     assert!(error.contains("format 99") && error.contains("newer unhang"), "{error}");
 }
 
@@ -310,7 +295,7 @@ fn a_table_that_is_made_anew_has_what_was_accepted_and_what_has_ended_meanwhile(
     let found = rebuild::scan(&test_store.data).unwrap();
     let accepted = test_store.accept(|_| {});
     test_store.settle(ends.job_id, JobEnd::Failed);
-    test_store.store.write(|transaction| remove(transaction, goes.job_id)).unwrap();
+    test_store.store.remove(goes.job_id).unwrap();
     std::fs::remove_dir_all(test_store.data.job(goes.job_id).path()).unwrap();
     // A call has no files that say what it is, before its record is copied.
     let call = test_store.accept(|_| {});
@@ -320,7 +305,7 @@ fn a_table_that_is_made_anew_has_what_was_accepted_and_what_has_ended_meanwhile(
     assert_eq!(test_store.get(accepted.job_id).record.status, JobState::Queued);
     assert_eq!(test_store.get(call.job_id).record.status, JobState::Queued);
     assert_eq!(test_store.get(ends.job_id).record.status, JobState::Failed);
-    assert!(test_store.store.read(|connection| get(connection, goes.job_id)).unwrap().is_none());
+    assert!(test_store.store.get(goes.job_id).unwrap().is_none());
 }
 
 #[test]

@@ -21,7 +21,7 @@
 use rusqlite::{Connection, OptionalExtension, params};
 use unhang_proc::identity::is_same_boot;
 
-use super::{JobRow, Store, StoreError, open_jobs};
+use super::{JobRow, SqliteStore, StoreError, queries::open_jobs};
 use crate::{
     folder::{FileError, JobFolder},
     id::JobId,
@@ -96,48 +96,46 @@ fn note_with(connection: &Connection, id: &str) -> rusqlite::Result<()> {
 /// A job whose files were to be written anew, with the reason if they could not be.
 pub(crate) type Restored = (JobId, Option<String>);
 
-impl Store {
-    /// Writes the files of queued jobs anew if a power failure may have taken them, once in every boot. Files that cannot be written are
-    /// tried again with the next call, and the other jobs do not wait for that.
-    ///
-    /// # Errors
-    /// Fails if the database does.
-    pub(crate) fn restore_files(&mut self, boot: &str) -> Result<Vec<Restored>, StoreError> {
-        if self.read(|connection| Ok(are_of(connection, boot)? && without_files(connection)?.is_empty()))? {
-            return Ok(Vec::new());
-        }
-        let data = self.data.clone();
-        self.write(|transaction| {
-            // Another process may have been first.
-            let is_new_boot = !are_of(transaction, boot)?;
-            if is_new_boot {
-                note(transaction, boot)?;
-            }
-            let mut without = without_files(transaction)?;
-            let mut restored = Vec::new();
-            for job in open_jobs(transaction)? {
-                let id = job.record.job_id;
-                let index = without.iter().position(|other| other == id.as_str());
-                let was_without = index.map(|index| without.swap_remove(index)).is_some();
-                if !is_new_boot && !was_without {
-                    continue;
-                }
-                let Some(files) = of(transaction, job.sequence)? else { continue };
-                let trouble = restore(&data.job(id), &job, &files).err().map(|error| error.to_string());
-                match (was_without, &trouble) {
-                    (false, Some(_)) => note_without(transaction, id)?,
-                    (true, None) => note_with(transaction, id.as_str())?,
-                    _ => {}
-                }
-                if was_without || trouble.is_some() {
-                    restored.push((id, trouble));
-                }
-            }
-            // The remaining jobs have ended meanwhile.
-            without.iter().try_for_each(|id| note_with(transaction, id))?;
-            Ok(restored)
-        })
+/// Writes the files of queued jobs anew if a power failure may have taken them, once in every boot. Files that cannot be written are
+/// tried again with the next call, and the other jobs do not wait for that.
+///
+/// # Errors
+/// Fails if the database does.
+pub(crate) fn restore_files(store: &mut SqliteStore, boot: &str) -> Result<Vec<Restored>, StoreError> {
+    if store.read(|connection| Ok(are_of(connection, boot)? && without_files(connection)?.is_empty()))? {
+        return Ok(Vec::new());
     }
+    let data = store.data.clone();
+    store.write(|transaction| {
+        // Another process may have been first.
+        let is_new_boot = !are_of(transaction, boot)?;
+        if is_new_boot {
+            note(transaction, boot)?;
+        }
+        let mut without = without_files(transaction)?;
+        let mut restored = Vec::new();
+        for job in open_jobs(transaction)? {
+            let id = job.record.job_id;
+            let index = without.iter().position(|other| other == id.as_str());
+            let was_without = index.map(|index| without.swap_remove(index)).is_some();
+            if !is_new_boot && !was_without {
+                continue;
+            }
+            let Some(files) = of(transaction, job.sequence)? else { continue };
+            let trouble = restore(&data.job(id), &job, &files).err().map(|error| error.to_string());
+            match (was_without, &trouble) {
+                (false, Some(_)) => note_without(transaction, id)?,
+                (true, None) => note_with(transaction, id.as_str())?,
+                _ => {}
+            }
+            if was_without || trouble.is_some() {
+                restored.push((id, trouble));
+            }
+        }
+        // The remaining jobs have ended meanwhile.
+        without.iter().try_for_each(|id| note_with(transaction, id))?;
+        Ok(restored)
+    })
 }
 
 fn restore(folder: &JobFolder, job: &JobRow, files: &LaunchFiles) -> Result<(), FileError> {

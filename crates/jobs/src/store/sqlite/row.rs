@@ -8,7 +8,8 @@ use serde::{Deserialize, Serialize};
 use super::unreadable;
 use crate::{
     id::JobId,
-    record::{JobRecord, JobState, ProcessRecord},
+    record::{JobState, ProcessRecord},
+    store::StoredJob,
     timestamp::JobTimestamp,
 };
 
@@ -20,37 +21,23 @@ pub(crate) struct ShimStarter {
     pub(crate) since: JobTimestamp,
 }
 
-/// A job's row.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct JobRow {
-    /// The job's place in the order of acceptance.
-    pub(crate) sequence: i64,
-    /// The number of the job's last change. It grows with every change of any job.
-    pub(crate) revision: i64,
-    /// Whether the job has a slot; for a call, whether it has not ended.
-    pub(crate) is_active: bool,
-    /// The process that is to start the job's supervisor.
-    pub(crate) starter: Option<ShimStarter>,
-    /// The number of times that a supervisor was to be started for the job.
-    pub(crate) starts: u32,
-    pub(crate) record: JobRecord,
-}
+/// A job in this database. Its revision grows with every change of any job.
+pub(crate) type JobRow = StoredJob<ShimStarter>;
 
 pub(super) const COLUMNS: &str = "sequence, revision, state = 'active', starter, starts, record, id";
 
-impl JobRow {
-    pub(super) fn read(row: &Row<'_>) -> rusqlite::Result<Self> {
-        let starter: Option<String> = row.get(3)?;
-        let record: String = row.get(5)?;
-        Ok(Self {
-            sequence: row.get(0)?,
-            revision: row.get(1)?,
-            is_active: row.get(2)?,
-            starter: starter.as_deref().map(from_json).transpose()?,
-            starts: row.get(4)?,
-            record: from_json(&record)?,
-        })
-    }
+/// Reads a row with these columns.
+pub(super) fn read(row: &Row<'_>) -> rusqlite::Result<JobRow> {
+    let starter: Option<String> = row.get(3)?;
+    let record: String = row.get(5)?;
+    Ok(StoredJob {
+        sequence: row.get(0)?,
+        revision: row.get(1)?,
+        is_active: row.get(2)?,
+        claimant: starter.as_deref().map(from_json).transpose()?,
+        claims: row.get(4)?,
+        record: from_json(&record)?,
+    })
 }
 
 fn from_json<'a, T: Deserialize<'a>>(text: &'a str) -> rusqlite::Result<T> {
@@ -81,7 +68,7 @@ pub(super) fn select(
     let mut rows = statement.query(values)?;
     let mut jobs = Vec::new();
     while let Some(row) = rows.next()? {
-        match JobRow::read(row) {
+        match read(row) {
             // The row is one of many, and the others are not affected.
             Err(error @ rusqlite::Error::FromSqlConversionFailure(..)) => {
                 unreadable::passed_over(row, &error);
