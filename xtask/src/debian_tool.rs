@@ -15,12 +15,18 @@ use crate::tools;
 /// Lists and packages are 35 MB.
 const FETCH_DEADLINE: Duration = Duration::from_mins(5);
 const VERSION_DEADLINE: Duration = Duration::from_secs(60);
+/// Where Debian installs programs.
+const PROGRAMS: &str = "usr/bin";
 
 /// A program in a package.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct DebianTool {
     name: &'static str,
     package: &'static str,
+    /// The folder of the program below `/`.
+    folder: &'static str,
+    /// Programs beside it that it is used with.
+    beside: &'static [&'static str],
     /// The packages of its libraries, as far as not every machine has them.
     needs: &'static [&'static str],
 }
@@ -35,11 +41,26 @@ pub(crate) struct DebianFiles {
 pub(crate) const BUILDAH: DebianTool = DebianTool {
     name: "buildah",
     package: "buildah",
+    folder: PROGRAMS,
+    beside: &[],
     needs: &["libassuan0", "libdevmapper1.02.1", "libgpgme11", "libseccomp2"],
 };
 /// It runs programs for ARM64 on other processors.
-pub(crate) const QEMU_ARM64: DebianTool =
-    DebianTool { name: "qemu-aarch64-static", package: "qemu-user-static", needs: &[] };
+pub(crate) const QEMU_ARM64: DebianTool = DebianTool {
+    name: "qemu-aarch64-static",
+    package: "qemu-user-static",
+    folder: PROGRAMS,
+    beside: &[],
+    needs: &[],
+};
+/// The server of a database, which the tests of the shared store start.
+pub(crate) const POSTGRES: DebianTool = DebianTool {
+    name: "postgres",
+    package: "postgresql-15",
+    folder: "usr/lib/postgresql/15/bin",
+    beside: &["initdb"],
+    needs: &["libicu72", "libldap-2.5-0", "libpq5", "libsasl2-2", "libxml2"],
+};
 /// The C library for ARM64, below `usr/aarch64-linux-gnu`.
 pub(crate) const ARM64_LIBRARIES: DebianFiles = DebianFiles { packages: &["libc6-arm64-cross"] };
 
@@ -49,18 +70,22 @@ impl DebianTool {
     /// # Errors
     /// Fails if the machine neither has the program nor apt, or if apt cannot fetch the packages.
     pub(crate) fn program(&self, project: &Project) -> Result<PathBuf, ChoreFailure> {
-        let output = project.log(&format!("probe-{}", self.name));
-        let probe = ProgramRun::new(self.name, project.root(), output, VERSION_DEADLINE);
-        if run::run(probe.arguments(["--version"])).is_ok() {
-            return Ok(self.name.into());
+        let installed = Path::new("/").join(self.folder).join(self.name);
+        for program in [self.name.into(), installed] {
+            let output = project.log(&format!("probe-{}", self.name));
+            let probe = ProgramRun::new(&program, project.root(), output, VERSION_DEADLINE);
+            if run::run(probe.arguments(["--version"])).is_ok() {
+                return Ok(program);
+            }
         }
         let packages: Vec<_> = [self.package].into_iter().chain(self.needs.iter().copied()).collect();
-        let below = Path::new("usr/bin").join(self.name);
+        let programs = || [self.name].into_iter().chain(self.beside.iter().copied());
         let unpacked = unpacked(project, &packages, |root| match self.needs {
             [] => Ok(()),
-            _ => name_libraries(project, root, &root.join(&below)),
+            _ => programs()
+                .try_for_each(|name| name_libraries(project, root, &root.join(self.folder).join(name))),
         });
-        unpacked.map(|root| root.join(&below)).map_err(|failure| {
+        unpacked.map(|root| root.join(self.folder).join(self.name)).map_err(|failure| {
             let told = format!(
                 "{} is needed: install it (most distributions have the package {}); unpacking it from Debian's packages \
                  did not work either ({failure})",

@@ -8,9 +8,11 @@
 use std::ffi::OsStr;
 use std::fs;
 use std::num::NonZero;
+use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
+use crate::debian_tool::POSTGRES;
 use crate::failure::ChoreFailure;
 use crate::options::Options;
 use crate::project::Project;
@@ -155,7 +157,7 @@ const TESTS: Stage = &[
             },
             CiStep {
                 name: "examples",
-                about: "the example with a script in Python does what its guide says",
+                about: "tests that need more than Rust pass: the example with a script in Python, and the store in PostgreSQL",
                 work: StepWork::Own(examples),
             },
         ],
@@ -323,9 +325,13 @@ fn failed_tests(log: &str) -> String {
 /// The tests that are ignored elsewhere, since they need more than Rust.
 fn examples(project: &Project) -> Result<(), ChoreFailure> {
     tools::PYTHON.require(project)?;
+    let postgres = POSTGRES.program(project)?;
+    // The folder of a program in the PATH is the empty one, and the others are in the PATH too.
+    let programs = postgres.parent().unwrap_or(Path::new(""));
     // Each test program of the workspace, as in the step before, so that cargo builds nothing.
     let arguments = ["test", "--workspace", "--locked", "--offline", "--tests", "--", "--ignored"];
-    run::run(project.cargo("examples", Duration::from_mins(20)).arguments(arguments))
+    let task = project.cargo("examples", Duration::from_mins(20)).arguments(arguments);
+    run::run(task.variable("UNHANG_TEST_POSTGRES", programs))
 }
 
 /// Installs and builds beforehand what later steps would wait for.

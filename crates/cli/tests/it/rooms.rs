@@ -8,6 +8,7 @@ const TABLE: &[(&str, &[&str], &[&str])] = &[
     ("unhang-bridge", &["unhang-wire"], &[]),
     ("unhang-proc", &[], &["unhang-zoo"]),
     ("unhang-jobs", &["unhang-proc"], &["unhang-zoo"]),
+    ("unhang-postgres", &["unhang-jobs"], &["unhang-zoo"]),
     ("unhang-net", &["unhang-wire"], &[]),
     ("unhang-demo-servers", &[], &[]),
     ("unhang-zoo", &["unhang-demo-servers"], &[]),

@@ -35,8 +35,8 @@ pub trait StoreFixture: Sized {
 /// The claimant of a fixture's store.
 type Claimant<F> = <<F as StoreFixture>::Store as JobStore>::Claimant;
 
-/// A job that waits to run.
-fn queued() -> JobRecord {
+/// Returns a new job that waits to run.
+pub fn queued() -> JobRecord {
     JobRecord {
         format: FORMAT,
         job_id: JobId::random().unwrap(),
@@ -255,20 +255,12 @@ pub fn f_05_of_different_retentions_the_longest_holds_unless_somebody_says_other
     assert!(ended(long_ago, KeptAsAccepted::No, 9).is_empty());
 }
 
-/// Makes the tests of this module tests of one store, which a [`StoreFixture`] opens.
+/// Makes the tests of this module tests of one store, which a [`StoreFixture`] opens. With a reason after `ignore =`, they are ignored.
 #[macro_export]
 macro_rules! store_suite {
-    ($fixture:ty: $($test:ident)+) => {
-        $(
-            #[test]
-            fn $test() {
-                $crate::store::suite::$test::<$fixture>();
-            }
-        )+
-    };
-    ($fixture:ty) => {
+    ($fixture:ty $(, ignore = $reason:literal)?) => {
         $crate::store_suite! {
-            $fixture:
+            @tests [$($reason)?] $fixture:
             jobs_are_claimed_in_order_and_within_the_limit
             a_job_is_claimed_once_however_many_ask
             an_id_is_accepted_once_and_a_repeated_submission_keeps_it
@@ -276,6 +268,16 @@ macro_rules! store_suite {
             an_open_job_cannot_be_removed
             the_newest_jobs_are_listed_by_state_and_owner
             f_05_of_different_retentions_the_longest_holds_unless_somebody_says_otherwise
+        }
+    };
+    (@tests $reason:tt $fixture:ty: $($test:ident)+) => {
+        $($crate::store_suite! { @test $reason $fixture: $test })+
+    };
+    (@test [$($reason:literal)?] $fixture:ty: $test:ident) => {
+        #[test]
+        $(#[ignore = $reason])?
+        fn $test() {
+            $crate::store::suite::$test::<$fixture>();
         }
     };
 }

@@ -1,0 +1,29 @@
+//! The store of jobs that many machines share, in a PostgreSQL that somebody already runs (version 13 or later).
+//!
+//! [`PostgresStore`] keeps the promises of [`JobStore`](unhang_jobs::store::JobStore) with transactions of the database. It knows nothing of
+//! MCP, and reads no environment: the caller hands in what it found there ([`PasswordSources`]).
+//!
+//! Invariants
+//!
+//! - A password is in memory alone: neither errors, logs nor `Debug` show it.
+//! - A session of the database keeps nothing from one transaction to the next: no prepared statement, no lock, no setting. So everything
+//!   works through a pooler that hands out connections for one transaction.
+//! - Each operation has a time limit, and can be repeated: a caller that did not learn the outcome asks again.
+
+mod address;
+mod connection;
+mod error;
+mod leases;
+mod password_file;
+mod schema;
+mod store;
+mod sweeper;
+mod tls;
+
+pub use self::{
+    address::{AddressError, PasswordSources, StoreAddress},
+    error::PostgresError,
+    leases::{DEFAULT_LEASE, ExpiredLease, LeaseRenewal, LeaseRequest, LeasedJob},
+    store::{PostgresStore, SharedOrders, WorkerClaim},
+    sweeper::LeaseSweeper,
+};

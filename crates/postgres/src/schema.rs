@@ -1,0 +1,160 @@
+//! The tables of the shared store, and their versions.
+//!
+//! Each migration has a number. It also names the oldest version that may use its tables. So two versions of unhang share a database while
+//! machines are brought up to date one after the other, as long as the later one allows the earlier one.
+//!
+//! Invariants
+//!
+//! - All missing migrations are made in one transaction, by one process: the others wait for its lock.
+//! - A migration that does not allow earlier versions renames the tables that it changes. So a statement of an earlier version that is
+//!   connected already fails, and writes nothing.
+
+use tokio_postgres::{Client, types::Type};
+
+use crate::error::{PostgresError, explain};
+
+/// A change of the tables.
+struct Migration {
+    /// The oldest version that may use the tables after this change.
+    serves_from: i32,
+    sql: &'static str,
+}
+
+/// All migrations. The first one has number 1.
+const MIGRATIONS: &[Migration] = &[Migration {
+    serves_from: 1,
+    // Records are text: the type for JSON refuses the character U+0000, and nothing here looks into them.
+    // The search for the next job is a function, which chooses its plan itself. Statistics of a queue are old as soon as they are made, and
+    // with wrong ones the database sorts the whole queue for each claim.
+    sql: "
+        CREATE TABLE unhang.jobs (
+            sequence bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+            id text NOT NULL UNIQUE,
+            state text NOT NULL
+                CHECK (state IN ('queued', 'active', 'completed', 'failed', 'cancelled', 'lost')),
+            revision bigint NOT NULL DEFAULT 1,
+            owner text,
+            labels text[] NOT NULL,
+            is_repeatable boolean NOT NULL,
+            max_attempts integer NOT NULL,
+            claims integer NOT NULL DEFAULT 0,
+            worker text,
+            token text,
+            heartbeat bigint NOT NULL DEFAULT 0,
+            heard_at timestamptz,
+            lease_until timestamptz,
+            not_before timestamptz,
+            is_cancel_wanted boolean NOT NULL DEFAULT false,
+            completed_at bigint,
+            retention_ms bigint NOT NULL,
+            record text NOT NULL,
+            orders text
+        );
+        CREATE INDEX jobs_queued ON unhang.jobs (sequence) WHERE state = 'queued';
+        CREATE INDEX jobs_active ON unhang.jobs (worker) WHERE state = 'active';
+        CREATE INDEX jobs_leases ON unhang.jobs (lease_until) WHERE state = 'active';
+        CREATE INDEX jobs_state ON unhang.jobs (state, sequence);
+        CREATE INDEX jobs_owner ON unhang.jobs (owner, sequence);
+        CREATE INDEX jobs_completed ON unhang.jobs (completed_at) WHERE completed_at IS NOT NULL;
+        CREATE FUNCTION unhang.next_job(worker_labels text[]) RETURNS bigint LANGUAGE sql VOLATILE
+            SET search_path = pg_catalog SET enable_sort = off SET enable_bitmapscan = off SET enable_seqscan = off
+            AS $$
+                SELECT sequence FROM unhang.jobs
+                WHERE state = 'queued' AND labels <@ worker_labels
+                    AND (not_before IS NULL OR not_before <= clock_timestamp())
+                ORDER BY sequence LIMIT 1 FOR UPDATE SKIP LOCKED
+            $$;
+    ",
+}];
+
+/// The lock that a migration holds. Any number that no other program uses will do: it is `unhang` in ASCII.
+const LOCK: i64 = 0x756e_6861_6e67;
+
+/// The versions of the tables.
+#[derive(Clone, Copy, Debug)]
+struct TableVersions {
+    version: i32,
+    serves_from: i32,
+}
+
+/// The version that this unhang knows.
+fn known() -> i32 {
+    i32::try_from(MIGRATIONS.len()).unwrap_or(i32::MAX)
+}
+
+/// Makes the missing migrations, or refuses tables that do not allow this version.
+///
+/// # Errors
+/// Fails if the tables are too new, or if the user may not change them.
+pub(crate) async fn bring_up_to_date(client: &mut Client, store: &str) -> Result<(), PostgresError> {
+    let explain = |error: tokio_postgres::Error| explain(store, "looked at the tables", &error);
+    let found = versions(client).await.map_err(explain)?;
+    if is_usable(found, store)? {
+        return Ok(());
+    }
+    let (version, serves_from) = migrate(client).await.map_err(explain)?;
+    // Another process may have been first, with a newer version.
+    is_usable(Some(TableVersions { version, serves_from }), store).map(drop)
+}
+
+/// Returns whether this version may use the tables as they are; false if migrations are missing.
+fn is_usable(found: Option<TableVersions>, store: &str) -> Result<bool, PostgresError> {
+    let Some(TableVersions { version, serves_from }) = found else { return Ok(false) };
+    let known = known();
+    if version > known && serves_from > known {
+        return Err(PostgresError::NewerTables {
+            store: store.to_owned(),
+            found: version,
+            serves_from,
+            known,
+        });
+    }
+    Ok(version >= known)
+}
+
+/// Returns the versions of the tables; `None` if there are none.
+async fn versions(client: &Client) -> Result<Option<TableVersions>, tokio_postgres::Error> {
+    let exists = client.query_typed("SELECT to_regclass('unhang.versions') IS NOT NULL", &[]).await?;
+    if !exists.first().is_some_and(|row| row.get(0)) {
+        return Ok(None);
+    }
+    let newest = "SELECT version, serves_from FROM unhang.versions ORDER BY version DESC LIMIT 1";
+    let rows = client.query_typed(newest, &[]).await?;
+    Ok(rows.first().map(|row| TableVersions { version: row.get(0), serves_from: row.get(1) }))
+}
+
+/// Makes the missing migrations. Returns the versions afterwards.
+async fn migrate(client: &mut Client) -> Result<(i32, i32), tokio_postgres::Error> {
+    let transaction = client.transaction().await?;
+    transaction.query_typed("SELECT pg_advisory_xact_lock($1)", &[(&LOCK, Type::INT8)]).await?;
+    // A user who may not create schemas may use one that exists.
+    let exists = transaction.query_typed("SELECT to_regnamespace('unhang') IS NOT NULL", &[]).await?;
+    if !exists.first().is_some_and(|row| row.get(0)) {
+        transaction.batch_execute("CREATE SCHEMA unhang").await?;
+    }
+    transaction
+        .batch_execute(
+            "CREATE TABLE IF NOT EXISTS unhang.versions (
+                version integer PRIMARY KEY,
+                serves_from integer NOT NULL,
+                made_at timestamptz NOT NULL DEFAULT now()
+            )",
+        )
+        .await?;
+    let newest = "SELECT version, serves_from FROM unhang.versions ORDER BY version DESC LIMIT 1";
+    let rows = transaction.query_typed(newest, &[]).await?;
+    let mut versions = rows.first().map_or((0, 0), |row| (row.get(0), row.get(1)));
+    for (number, migration) in (1..).zip(MIGRATIONS) {
+        if number > versions.0 {
+            transaction.batch_execute(migration.sql).await?;
+            versions = (number, migration.serves_from);
+            let values: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 2] =
+                [(&versions.0, Type::INT4), (&versions.1, Type::INT4)];
+            transaction
+                .execute_typed("INSERT INTO unhang.versions (version, serves_from) VALUES ($1, $2)", &values)
+                .await?;
+        }
+    }
+    transaction.commit().await?;
+    Ok(versions)
+}

@@ -1,0 +1,343 @@
+//! The jobs in the tables of the database.
+//!
+//! Invariants
+//!
+//! - Every operation is one statement, or one that only reads besides. A repeated operation finds what the first try has done, but for a
+//!   claim: that one is not repeated, and the worker looks for its token.
+//! - An active job has the token of its claim. What is written about it needs that token, so nobody writes about a job that was given to
+//!   another claimant meanwhile.
+//! - The orders of a job go with its end.
+
+use std::collections::HashSet;
+
+use tokio_postgres::{
+    Client, Row,
+    types::{ToSql, Type},
+};
+use unhang_jobs::{
+    id::JobId,
+    record::{JobRecord, JobState},
+    store::{JobEntry, JobOwnerFilter, JobStore, KeptAsAccepted, StoredJob},
+    timestamp::JobTimestamp,
+};
+
+use crate::{
+    address::StoreAddress,
+    connection::{DatabaseConnection, Repetition},
+    error::PostgresError,
+    leases::{DEFAULT_LEASE, LeaseRequest},
+};
+
+/// The columns of [`StoredRow::read`].
+pub(crate) const COLUMNS: &str = "id, sequence, revision, state, worker, token, claims, record";
+/// The longest retention that the tables hold, in milliseconds: more than a hundred million years.
+const LONGEST_RETENTION: u64 = 1 << 62;
+
+/// A connection to the store that many machines share. Its methods block, and must not run on a thread that drives asynchronous tasks.
+#[derive(Debug)]
+pub struct PostgresStore {
+    pub(crate) connection: DatabaseConnection,
+}
+
+/// The claim of a worker on a job.
+#[derive(Clone, PartialEq, Eq)]
+pub struct WorkerClaim {
+    /// The worker, by a name that no other machine has.
+    pub worker: String,
+    /// A text that nobody can guess. Only its holder writes about the job.
+    pub token: String,
+}
+
+/// Leaves out the token.
+impl std::fmt::Debug for WorkerClaim {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("WorkerClaim").field("worker", &self.worker).finish_non_exhaustive()
+    }
+}
+
+/// The facts that a worker needs to run a job, besides its record.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SharedOrders {
+    /// The labels that a worker must have to get the job.
+    pub labels: Vec<String>,
+    /// Whether the job may run again if its worker is lost.
+    pub is_repeatable: bool,
+    /// The most times that the job may be claimed.
+    pub max_attempts: u32,
+    /// The work, in words of those who submit and run it. The store does not look into it. Values of the environment do not belong here.
+    pub work: String,
+}
+
+impl PostgresStore {
+    /// Connects to the store. Makes its tables if they are missing, and brings older ones up to date.
+    ///
+    /// # Errors
+    /// Fails if the database cannot be reached or refuses the user, or if its tables are those of a newer unhang that does not allow this
+    /// one.
+    pub fn open(address: StoreAddress) -> Result<Self, PostgresError> {
+        Ok(Self { connection: DatabaseConnection::open(address)? })
+    }
+
+    pub(crate) fn rows(
+        &mut self,
+        doing: &'static str,
+        sql: &str,
+        values: &[(&(dyn ToSql + Sync), Type)],
+    ) -> Result<Vec<Row>, PostgresError> {
+        let work = async |client: &mut Client| client.query_typed(sql, values).await;
+        self.connection.run(doing, Repetition::Allowed, &work)
+    }
+
+    /// Runs a statement, and returns whether it changed a row.
+    pub(crate) fn changes(
+        &mut self,
+        doing: &'static str,
+        sql: &str,
+        values: &[(&(dyn ToSql + Sync), Type)],
+    ) -> Result<bool, PostgresError> {
+        let work = async |client: &mut Client| client.execute_typed(sql, values).await;
+        Ok(self.connection.run(doing, Repetition::Allowed, &work)? > 0)
+    }
+
+    /// Reads a row with [`COLUMNS`].
+    pub(crate) fn read(&self, row: &Row) -> Result<StoredJob<WorkerClaim>, PostgresError> {
+        read(row).map_err(|error| PostgresError::UnknownRecord {
+            store: self.connection.shown().to_owned(),
+            detail: format!("that of job {}: {error}", row.get::<_, &str>("id")),
+        })
+    }
+
+    /// Writes a record as JSON.
+    pub(crate) fn to_json(&self, record: &JobRecord) -> Result<String, PostgresError> {
+        serde_json::to_string(record).map_err(|error| PostgresError::Unstorable {
+            store: self.connection.shown().to_owned(),
+            id: record.job_id,
+            detail: error.to_string(),
+        })
+    }
+
+    /// Reads many jobs. One that cannot be read is reported and left out: the others are not affected.
+    fn jobs(
+        &mut self,
+        doing: &'static str,
+        sql: &str,
+        values: &[(&(dyn ToSql + Sync), Type)],
+    ) -> Result<Vec<StoredJob<WorkerClaim>>, PostgresError> {
+        let rows = self.rows(doing, sql, values)?;
+        let job = |row: &Row| match read(row) {
+            Ok(job) => Some(job),
+            Err(error) => {
+                let (id, store): (&str, _) = (row.get("id"), self.connection.shown());
+                tracing::warn!(
+                    "unhang leaves out job {id} of the job store {store}: its record cannot be read ({error})"
+                );
+                None
+            }
+        };
+        Ok(rows.iter().filter_map(job).collect())
+    }
+
+    /// Returns those of these submissions that were accepted, now or before.
+    fn accepted(
+        &mut self,
+        jobs: &[JobEntry<'_, SharedOrders>],
+        inserted: &HashSet<String>,
+    ) -> Result<Vec<bool>, PostgresError> {
+        let is_known = |store: &mut Self, record: &JobRecord| match store.get(record.job_id)? {
+            Some(job) => Ok(job.record.is_same_submission(record)),
+            // It has ended and was removed meanwhile, and so was another job.
+            None => Ok(false),
+        };
+        jobs.iter()
+            .map(|job| Ok(inserted.contains(job.record.job_id.as_str()) || is_known(self, job.record)?))
+            .collect()
+    }
+}
+
+impl JobStore for PostgresStore {
+    type Claimant = WorkerClaim;
+    type Orders = SharedOrders;
+    type Error = PostgresError;
+
+    fn accept(&mut self, jobs: &[JobEntry<'_, SharedOrders>]) -> Result<Vec<bool>, PostgresError> {
+        let records: Vec<&JobRecord> = jobs.iter().map(|job| job.record).collect();
+        let none = SharedOrders::default();
+        let orders: Vec<&SharedOrders> = jobs.iter().map(|job| job.orders.unwrap_or(&none)).collect();
+        let ids: Vec<&str> = records.iter().map(|record| record.job_id.as_str()).collect();
+        let states: Vec<&str> = records.iter().map(|record| column(record.status)).collect();
+        let owners: Vec<Option<&str>> = records.iter().map(|record| record.owner.as_deref()).collect();
+        let retentions: Vec<i64> = records.iter().map(|record| retention(record)).collect();
+        let texts: Vec<String> =
+            records.iter().map(|record| self.to_json(record)).collect::<Result<_, _>>()?;
+        let work: Vec<&str> = orders.iter().map(|orders| orders.work.as_str()).collect();
+        let are_repeatable: Vec<bool> = orders.iter().map(|orders| orders.is_repeatable).collect();
+        let attempts: Vec<i32> =
+            orders.iter().map(|orders| i32::try_from(orders.max_attempts).unwrap_or(i32::MAX)).collect();
+        // An array of arrays must not have rows of different lengths, so the labels come as text.
+        let labels: Vec<String> = orders.iter().map(|orders| array(&orders.labels)).collect();
+        let inserted = self.rows(
+            "submitted a job",
+            "INSERT INTO unhang.jobs (id, state, owner, retention_ms, record, orders, is_repeatable, max_attempts, labels)
+             SELECT id, state, owner, retention_ms, record, orders, is_repeatable, max_attempts, labels::text[]
+             FROM unnest($1, $2, $3, $4, $5, $6, $7, $8, $9) WITH ORDINALITY
+                AS job (id, state, owner, retention_ms, record, orders, is_repeatable, max_attempts, labels, place)
+             ORDER BY place ON CONFLICT (id) DO NOTHING RETURNING id",
+            &[
+                (&ids, Type::TEXT_ARRAY),
+                (&states, Type::TEXT_ARRAY),
+                (&owners, Type::TEXT_ARRAY),
+                (&retentions, Type::INT8_ARRAY),
+                (&texts, Type::TEXT_ARRAY),
+                (&work, Type::TEXT_ARRAY),
+                (&are_repeatable, Type::BOOL_ARRAY),
+                (&attempts, Type::INT4_ARRAY),
+                (&labels, Type::TEXT_ARRAY),
+            ],
+        )?;
+        self.accepted(jobs, &inserted.iter().map(|row| row.get(0)).collect())
+    }
+
+    /// Gives out jobs without labels, with the lease of [`DEFAULT_LEASE`].
+    fn claim(&mut self, claimant: &WorkerClaim, limit: Option<u32>) -> Result<Option<JobId>, PostgresError> {
+        let lease = DEFAULT_LEASE;
+        let claimed = self.lease(&LeaseRequest { claimant, labels: &[], limit, lease })?;
+        Ok(claimed.map(|claimed| claimed.job.record.job_id))
+    }
+
+    fn finish(&mut self, record: &JobRecord, claimant: Option<&WorkerClaim>) -> Result<bool, PostgresError> {
+        let completed_at = record.ending.as_ref().map(|ending| millis(ending.completed_at));
+        self.changes(
+            "noted the end of a job",
+            "UPDATE unhang.jobs
+             SET state = $2, record = $3, completed_at = $4, orders = NULL, revision = revision + 1
+             WHERE id = $1 AND token IS NOT DISTINCT FROM $5
+                AND (state IN ('queued', 'active') OR state = 'lost' AND $2 <> 'lost')",
+            &[
+                (&record.job_id.as_str(), Type::TEXT),
+                (&column(record.status), Type::TEXT),
+                (&self.to_json(record)?, Type::TEXT),
+                (&completed_at, Type::INT8),
+                (&claimant.map(|claimant| claimant.token.as_str()), Type::TEXT),
+            ],
+        )
+    }
+
+    fn get(&mut self, id: JobId) -> Result<Option<StoredJob<WorkerClaim>>, PostgresError> {
+        let sql = format!("SELECT {COLUMNS} FROM unhang.jobs WHERE id = $1");
+        let rows = self.rows("looked for a job", &sql, &[(&id.as_str(), Type::TEXT)])?;
+        rows.first().map(|row| self.read(row)).transpose()
+    }
+
+    fn newest(
+        &mut self,
+        state: Option<JobState>,
+        whose: &JobOwnerFilter,
+        limit: u32,
+    ) -> Result<Vec<StoredJob<WorkerClaim>>, PostgresError> {
+        let (is_anybodys, owner) = match whose {
+            JobOwnerFilter::Anybodys => (true, None),
+            JobOwnerFilter::Of(owner) => (false, owner.as_deref()),
+        };
+        let sql = format!(
+            "SELECT {COLUMNS} FROM unhang.jobs
+             WHERE ($1::text IS NULL OR state = $1) AND ($2 OR owner IS NOT DISTINCT FROM $3)
+             ORDER BY sequence DESC LIMIT $4"
+        );
+        self.jobs(
+            "listed jobs",
+            &sql,
+            &[
+                (&state.map(column), Type::TEXT),
+                (&is_anybodys, Type::BOOL),
+                (&owner, Type::TEXT),
+                (&i64::from(limit), Type::INT8),
+            ],
+        )
+    }
+
+    fn ended_before(
+        &mut self,
+        moment: JobTimestamp,
+        kept: KeptAsAccepted,
+        limit: u32,
+    ) -> Result<Vec<StoredJob<WorkerClaim>>, PostgresError> {
+        let sql = format!(
+            "SELECT {COLUMNS} FROM unhang.jobs
+             WHERE completed_at IS NOT NULL AND completed_at < $1
+                AND ($2 OR completed_at::numeric + retention_ms < extract(epoch FROM clock_timestamp()) * 1000)
+             ORDER BY completed_at, sequence LIMIT $3"
+        );
+        self.jobs(
+            "looked for ended jobs",
+            &sql,
+            &[
+                (&millis(moment), Type::INT8),
+                (&(kept == KeptAsAccepted::No), Type::BOOL),
+                (&i64::from(limit), Type::INT8),
+            ],
+        )
+    }
+
+    fn counts(&mut self) -> Result<Vec<(JobState, u64)>, PostgresError> {
+        let rows =
+            self.rows("counted jobs", "SELECT state, count(*) FROM unhang.jobs GROUP BY state", &[])?;
+        let count = |row: &Row| {
+            let (state, count): (&str, i64) = (row.get(0), row.get(1));
+            (state_of(state), u64::try_from(count).unwrap_or_default())
+        };
+        Ok(rows.iter().map(count).collect())
+    }
+
+    fn remove(&mut self, id: JobId) -> Result<bool, PostgresError> {
+        self.changes(
+            "removed a job",
+            "DELETE FROM unhang.jobs WHERE id = $1 AND state NOT IN ('queued', 'active')",
+            &[(&id.as_str(), Type::TEXT)],
+        )
+    }
+}
+
+/// Reads a row with [`COLUMNS`].
+fn read(row: &Row) -> Result<StoredJob<WorkerClaim>, serde_json::Error> {
+    let (state, record): (&str, &str) = (row.get(3), row.get(7));
+    let is_active = state == column(JobState::Running);
+    // The token of a job that has ended stays in its row, for the worker that finds a lost end.
+    let claim: (Option<String>, Option<String>) = (row.get(4), row.get(5));
+    let claimant = claim.0.zip(claim.1).filter(|_| is_active);
+    Ok(StoredJob {
+        sequence: row.get(1),
+        revision: row.get(2),
+        is_active,
+        claimant: claimant.map(|(worker, token)| WorkerClaim { worker, token }),
+        claims: u32::try_from(row.get::<_, i32>(6)).unwrap_or_default(),
+        record: serde_json::from_str(record)?,
+    })
+}
+
+/// Returns the table's name of a state. It has one for starting and running jobs.
+pub(crate) fn column(state: JobState) -> &'static str {
+    match state {
+        JobState::Starting | JobState::Running => "active",
+        other => other.as_str(),
+    }
+}
+
+/// Returns the state of this name in the table; a job that is starting or running counts as running.
+fn state_of(column: &str) -> JobState {
+    column.parse().unwrap_or(JobState::Running)
+}
+
+fn millis(moment: JobTimestamp) -> i64 {
+    i64::try_from(moment.millis()).unwrap_or(i64::MAX)
+}
+
+fn retention(record: &JobRecord) -> i64 {
+    let told = record.rules.retention_ms.unwrap_or_default().min(LONGEST_RETENTION);
+    i64::try_from(told).unwrap_or(i64::MAX)
+}
+
+/// Writes texts as an array of the database.
+fn array(texts: &[String]) -> String {
+    let quoted = texts.iter().map(|text| format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\"")));
+    format!("{{{}}}", quoted.collect::<Vec<_>>().join(","))
+}

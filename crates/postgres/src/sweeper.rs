@@ -1,0 +1,130 @@
+//! Who decides that a worker is lost: two clocks that agree.
+//!
+//! The lease of a job is over when the database's clock says so. That clock can be set forward, and a database that was away accepted no
+//! heartbeat. So a sweeper acts only if it has also seen the same heartbeat for a whole lease of its own time, while the database answered.
+//!
+//! Invariants
+//!
+//! - A sweeper's time is a clock that nobody sets, and that goes on while the machine sleeps (`CLOCK_BOOTTIME`).
+//! - A sweeper that could not ask begins anew: what it did not see counts for nothing.
+
+use std::{collections::HashMap, time::Duration};
+
+use unhang_jobs::id::JobId;
+
+use crate::leases::ExpiredLease;
+
+/// The longest pause between two looks of a sweeper, as a share of the lease. After a longer one the database may have been away.
+const LOOKS_PER_LEASE: u32 = 2;
+
+/// What a sweeper has seen of leases that are over.
+#[derive(Debug)]
+pub struct LeaseSweeper {
+    lease: Duration,
+    looked_at: Option<Duration>,
+    seen: HashMap<JobId, SeenHeartbeat>,
+}
+
+/// A heartbeat, and when it was seen first.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct SeenHeartbeat {
+    token: String,
+    heartbeat: i64,
+    since: Duration,
+}
+
+impl LeaseSweeper {
+    /// Makes a sweeper for leases of this length, which has seen nothing.
+    #[must_use]
+    pub fn new(lease: Duration) -> Self {
+        Self { lease, looked_at: None, seen: HashMap::new() }
+    }
+
+    /// Takes in the leases that are over by the database's clock, at a time of the sweeper's own clock. Returns those whose heartbeat has not
+    /// changed for a whole lease of that clock.
+    pub fn look(&mut self, expired: Vec<ExpiredLease>, now: Duration) -> Vec<ExpiredLease> {
+        let is_late = |looked_at: Duration| now.saturating_sub(looked_at) > self.lease / LOOKS_PER_LEASE;
+        if self.looked_at.is_some_and(is_late) {
+            self.seen.clear();
+        }
+        self.looked_at = Some(now);
+        let earlier = std::mem::take(&mut self.seen);
+        let mut lost = Vec::new();
+        for lease in expired {
+            let since = earlier
+                .get(&lease.id)
+                .filter(|seen| seen.heartbeat == lease.heartbeat && seen.token == lease.token);
+            let since = since.map_or(now, |seen| seen.since);
+            let seen = SeenHeartbeat { token: lease.token.clone(), heartbeat: lease.heartbeat, since };
+            self.seen.insert(lease.id, seen);
+            if now.saturating_sub(since) >= self.lease {
+                lost.push(lease);
+            }
+        }
+        lost
+    }
+
+    /// Forgets everything: the database could not be asked.
+    pub fn begin_anew(&mut self) {
+        self.seen.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LEASE: Duration = Duration::from_secs(30);
+
+    fn lease(id: JobId, token: &str, heartbeat: i64) -> ExpiredLease {
+        ExpiredLease {
+            id,
+            worker: "worker".to_owned(),
+            token: token.to_owned(),
+            heartbeat,
+            silent_for: Duration::ZERO,
+            may_run_again: true,
+            claims: 1,
+        }
+    }
+
+    /// Looks every ten seconds, and returns the seconds at which the lease counts as lost.
+    fn lost_at(looks: &[(u64, Option<(&str, i64)>)]) -> Vec<u64> {
+        let (mut sweeper, id) = (LeaseSweeper::new(LEASE), JobId::random().unwrap());
+        let mut lost = Vec::new();
+        for (second, found) in looks {
+            let expired = found.map(|(token, heartbeat)| lease(id, token, heartbeat)).into_iter().collect();
+            if !sweeper.look(expired, Duration::from_secs(*second)).is_empty() {
+                lost.push(*second);
+            }
+        }
+        lost
+    }
+
+    #[test]
+    fn a_worker_is_lost_when_its_heartbeat_was_the_same_for_a_whole_lease_of_the_sweepers_clock() {
+        let same = Some(("a", 7));
+        assert_eq!(
+            lost_at(&[(0, same), (10, same), (20, same), (29, same), (30, same), (40, same)]),
+            [30, 40]
+        );
+        // A heartbeat came, and then another worker had the job.
+        assert!(lost_at(&[(0, same), (15, same), (29, Some(("a", 8))), (40, Some(("a", 8)))]).is_empty());
+        assert!(lost_at(&[(0, same), (15, same), (29, Some(("b", 7))), (40, Some(("b", 7)))]).is_empty());
+        // The lease was prolonged and is over again.
+        assert!(lost_at(&[(0, same), (15, None), (30, same), (45, same)]).is_empty());
+    }
+
+    /// A database that was away accepted no heartbeat, and a sweeper that slept saw none.
+    #[test]
+    fn a_sweeper_that_did_not_look_begins_anew() {
+        let same = Some(("a", 7));
+        assert_eq!(lost_at(&[(0, same), (16, same), (31, same), (46, same)]), [46]);
+        let (mut sweeper, id) = (LeaseSweeper::new(LEASE), JobId::random().unwrap());
+        let mut look = |second| sweeper.look(vec![lease(id, "a", 7)], Duration::from_secs(second)).len();
+        assert_eq!([look(0), look(15)], [0, 0]);
+        sweeper.begin_anew();
+        let mut look = |second| sweeper.look(vec![lease(id, "a", 7)], Duration::from_secs(second)).len();
+        assert_eq!([look(30), look(45), look(60)], [0, 0, 1]);
+    }
+}

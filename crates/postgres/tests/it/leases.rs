@@ -1,0 +1,154 @@
+//! Leases on a real database, by its clock.
+
+use std::time::Duration;
+
+use unhang_jobs::{
+    id::JobId,
+    record::{EndRecord, JobEnd, JobRecord, JobState},
+    store::{
+        JobEntry, JobStore,
+        suite::{StoreFixture, queued},
+    },
+};
+use unhang_postgres::{ExpiredLease, LeaseRequest, LeasedJob, PostgresStore, SharedOrders, WorkerClaim};
+
+use crate::server::TestDatabase;
+
+const LONG: Duration = Duration::from_secs(600);
+const SHORT: Duration = Duration::from_millis(50);
+
+fn submit(store: &mut PostgresStore, orders: &SharedOrders) -> JobRecord {
+    let record = queued();
+    assert_eq!(store.accept(&[JobEntry { record: &record, orders: Some(orders) }]).unwrap(), [true]);
+    record
+}
+
+fn repeatable(max_attempts: u32) -> SharedOrders {
+    SharedOrders { is_repeatable: true, max_attempts, work: "run it".to_owned(), ..SharedOrders::default() }
+}
+
+fn claim(worker: &str, token: &str) -> WorkerClaim {
+    WorkerClaim { worker: worker.to_owned(), token: token.to_owned() }
+}
+
+fn lease(store: &mut PostgresStore, claimant: &WorkerClaim, lease: Duration) -> Option<LeasedJob> {
+    store.lease(&LeaseRequest { claimant, labels: &[], limit: None, lease }).unwrap()
+}
+
+/// Waits until the lease of this job is over.
+fn expired(store: &mut PostgresStore, id: JobId) -> ExpiredLease {
+    loop {
+        if let Some(lease) = store.expired(100).unwrap().into_iter().find(|lease| lease.id == id) {
+            return lease;
+        }
+    }
+}
+
+fn completed(record: &JobRecord) -> JobRecord {
+    let mut record = record.clone();
+    record.end(&EndRecord::without_run(JobEnd::Completed));
+    record
+}
+
+#[test]
+#[ignore = "needs PostgreSQL; cargo xtask ci --only examples"]
+fn a_job_goes_to_a_worker_that_has_all_its_labels() {
+    let database = TestDatabase::new();
+    let mut store = database.connect();
+    let labels = |labels: &[&str]| labels.iter().map(|label| (*label).to_owned()).collect::<Vec<_>>();
+    let odd = ["gpu", "with \"quotes\", {braces} and \\", "größe"];
+    let both = submit(&mut store, &SharedOrders { labels: labels(&odd), ..SharedOrders::default() });
+    let one = submit(&mut store, &SharedOrders { labels: labels(&["gpu"]), ..SharedOrders::default() });
+    let mut ask = |having: &[&str]| {
+        let claimant = claim("worker", "token");
+        let having = labels(having);
+        let request = LeaseRequest { claimant: &claimant, labels: &having, limit: None, lease: LONG };
+        store.lease(&request).unwrap().map(|leased| leased.job.record.job_id)
+    };
+    assert_eq!(ask(&[]), None);
+    assert_eq!(ask(&["big", odd[1]]), None);
+    assert_eq!(ask(&["gpu", "big"]), Some(one.job_id), "it passes by the one that it may not run");
+    assert_eq!(ask(&["gpu", "big"]), None);
+    assert_eq!(ask(&odd), Some(both.job_id));
+}
+
+#[test]
+#[ignore = "needs PostgreSQL; cargo xtask ci --only examples"]
+fn a_heartbeat_keeps_a_job_and_brings_the_wish_to_cancel_it() {
+    let database = TestDatabase::new();
+    let mut store = database.connect();
+    let record = submit(&mut store, &repeatable(3));
+    let id = record.job_id;
+    assert!(!store.want_cancel(id).unwrap(), "it waits, and is ended at once instead");
+    let holder = claim("worker", "right");
+    let leased = lease(&mut store, &holder, SHORT).unwrap();
+    assert_eq!((leased.job.record.job_id, leased.work.as_str()), (id, "run it"));
+    let stale = expired(&mut store, id);
+    let renewed = store.renew(&[(id, "right"), (JobId::random().unwrap(), "right")], LONG).unwrap();
+    assert_eq!(renewed.iter().map(|one| (one.id, one.is_cancel_wanted)).collect::<Vec<_>>(), [(id, false)]);
+    assert!(store.renew(&[(id, "wrong")], LONG).unwrap().is_empty());
+    assert!(store.expired(100).unwrap().is_empty());
+    // A sweeper that looked before the heartbeat comes too late.
+    assert!(!store.queue_again(&stale).unwrap());
+    assert!(!store.end_lost(&stale, &completed(&record)).unwrap());
+    assert!(store.want_cancel(id).unwrap());
+    assert!(store.renew(&[(id, "right")], LONG).unwrap()[0].is_cancel_wanted);
+    // A worker that starts anew finds its job, and so does one that did not learn of its claim.
+    let found = store.leased("worker").unwrap();
+    assert_eq!((found.len(), found[0].job.claimant.as_ref()), (1, Some(&holder)));
+    assert!(store.leased("another").unwrap().is_empty());
+    assert!(store.finish(&completed(&record), Some(&holder)).unwrap());
+    assert!(store.renew(&[(id, "right")], LONG).unwrap().is_empty(), "it has ended");
+}
+
+#[test]
+#[ignore = "needs PostgreSQL; cargo xtask ci --only examples"]
+fn a_lost_worker_writes_nothing_about_a_job_that_is_anothers() {
+    let database = TestDatabase::new();
+    let mut store = database.connect();
+    let record = submit(&mut store, &repeatable(2));
+    let id = record.job_id;
+    let (first, second) = (claim("one", "first"), claim("two", "second"));
+    lease(&mut store, &first, SHORT).unwrap();
+    let over = expired(&mut store, id);
+    assert_eq!((over.worker.as_str(), over.claims, over.may_run_again), ("one", 1, true));
+    assert!(over.silent_for >= SHORT);
+    assert!(store.queue_again(&over).unwrap());
+    assert!(!store.queue_again(&over).unwrap());
+    assert!(!store.finish(&completed(&record), Some(&first)).unwrap(), "it waits for another worker");
+    assert!(store.get(id).unwrap().unwrap().claimant.is_none());
+    assert!(lease(&mut store, &second, SHORT).is_none(), "there is a pause before the next try");
+    database.execute("UPDATE unhang.jobs SET not_before = now()");
+    assert_eq!(lease(&mut store, &second, SHORT).unwrap().job.claims, 2);
+    assert!(!store.finish(&completed(&record), Some(&first)).unwrap());
+    assert!(store.renew(&[(id, "first")], LONG).unwrap().is_empty());
+    let over = expired(&mut store, id);
+    assert!(!over.may_run_again, "it was claimed twice");
+    assert!(!store.queue_again(&over).unwrap());
+    assert_eq!(
+        store.get(id).unwrap().unwrap().record.status,
+        JobState::Queued,
+        "the record of an active job"
+    );
+}
+
+#[test]
+#[ignore = "needs PostgreSQL; cargo xtask ci --only examples"]
+fn a_job_that_is_not_repeatable_never_runs_again_and_its_true_end_counts() {
+    let database = TestDatabase::new();
+    let mut store = database.connect();
+    let record = submit(&mut store, &SharedOrders { max_attempts: 3, ..SharedOrders::default() });
+    let id = record.job_id;
+    let holder = claim("one", "first");
+    lease(&mut store, &holder, SHORT).unwrap();
+    let over = expired(&mut store, id);
+    assert!(!over.may_run_again);
+    assert!(!store.queue_again(&over).unwrap());
+    let mut lost = record.clone();
+    lost.end(&EndRecord::without_run(JobEnd::Lost));
+    assert!(store.end_lost(&over, &lost).unwrap());
+    assert_eq!(store.get(id).unwrap().unwrap().record.status, JobState::Lost);
+    assert!(!store.finish(&completed(&record), Some(&claim("two", "other"))).unwrap());
+    assert!(store.finish(&completed(&record), Some(&holder)).unwrap(), "its worker comes back with the end");
+    assert_eq!(store.get(id).unwrap().unwrap().record.status, JobState::Completed);
+}

@@ -1,0 +1,10 @@
+//! The store on a real PostgreSQL.
+//!
+//! These tests need its programs, so they are ignored unless `cargo xtask ci --only examples` runs them.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod faults;
+mod leases;
+mod server;
+mod suite;
