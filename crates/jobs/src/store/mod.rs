@@ -1,7 +1,7 @@
-//! Where jobs are noted: a trait, and its implementation on the disk of one machine ([`sqlite`]).
+//! Where jobs are noted: a trait, and its implementation on the disk of one machine (`sqlite`).
 //!
 //! A store accepts jobs, gives each to one claimant at a time, and keeps how it ended. An implementation for many machines is a crate of its
-//! own, so that this crate needs no network. All implementations pass the tests in [`suite`].
+//! own, so that this crate needs no network. All implementations pass the tests in `suite`.
 //!
 //! Invariants
 //!
