@@ -14,8 +14,11 @@ pub const BOUND: Duration = Duration::from_secs(120);
 /// The exit code of a faulty server that ran into [`BOUND`], the one that `timeout` uses.
 const BOUND_REACHED: u8 = 124;
 
-/// Does nothing for a while; slowness is what the faulty server is for.
-#[expect(clippy::disallowed_methods, reason = "being slow is the vice; no test waits by this")]
+/// Does nothing for a while: a faulty server is slow by this, and a harness pauses between two looks.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "being slow is the vice; whoever looks for something by this has a limit"
+)]
 pub fn pause(length: Duration) {
     std::thread::sleep(length.min(BOUND));
 }

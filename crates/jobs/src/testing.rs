@@ -17,10 +17,9 @@ use tracing::{
 use crate::{
     folder::DataFolder,
     id::JobId,
-    record::{CallRecord, CallTicket, EndRecord, FORMAT, Holder, JobEnd, JobRecord, JobState, ProcessRecord},
-    room::Rules,
+    record::{CallRecord, CallTicket, EndRecord, Holder, JobEnd, JobRecord, JobState, ProcessRecord},
     shims::this_process,
-    store::{JobEntry, JobRow, JobStore, ShimStarter, SqliteStore},
+    store::{JobEntry, JobRow, JobStore, ShimStarter, SqliteStore, suite::queued},
     timestamp::JobTimestamp,
 };
 
@@ -71,31 +70,11 @@ pub(crate) fn accept(data: &DataFolder, store: &mut SqliteStore, record: &JobRec
     store.get(record.job_id).unwrap().unwrap()
 }
 
-/// A queued command.
+/// A queued command, of which two may run at the same time.
 pub(crate) fn command() -> JobRecord {
-    JobRecord {
-        format: FORMAT,
-        job_id: JobId::random().unwrap(),
-        name: "true".to_owned(),
-        tool: None,
-        owner: None,
-        call: None,
-        command: vec!["true".to_owned()],
-        folder: "/".into(),
-        variables: Vec::new(),
-        results: None,
-        patch: None,
-        timeout_ms: None,
-        stop_grace_ms: 10_000,
-        log_limit: 1 << 20,
-        rules: Rules { max_concurrent: 2, memory_limit: 100.0, disk_reserve: 0, retention_ms: None },
-        status: JobState::Queued,
-        created_at: JobTimestamp::now(),
-        started_at: None,
-        ending: None,
-        state_applied: None,
-        state_reason: None,
-    }
+    let mut record = queued();
+    record.rules.max_concurrent = 2;
+    record
 }
 
 /// A command that ended so long ago.

@@ -2,7 +2,7 @@
 //!
 //! Invariants
 //!
-//! - The password is not shown: what prints an address prints [`StoreAddress::shown`].
+//! - No output has the password. Code that prints an address prints [`StoreAddress::shown`].
 //! - A server on another machine has to prove who it is, unless the URL says otherwise.
 
 use std::{
@@ -31,7 +31,7 @@ const LOCAL: &str = "localhost";
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AddressError {
-    /// The text is no URL of a PostgreSQL database.
+    /// The text is not a valid URL of a PostgreSQL database.
     #[error(
         "the address of the job store is not valid ({0}); it has the form \
          postgres://USER@HOST:5432/DATABASE?sslmode=verify-full"

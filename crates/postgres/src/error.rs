@@ -139,7 +139,7 @@ pub enum PostgresError {
     },
 }
 
-/// What to do about an error of the client library.
+/// The way in which a connection handles an error of the client library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ErrorRemedy {
     /// The connection is of no use any more. Another one may be.

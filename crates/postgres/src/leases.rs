@@ -16,12 +16,16 @@ use tokio_postgres::{
     Client, Row,
     types::{ToSql, Type},
 };
-use unhang_jobs::{id::JobId, record::JobRecord, store::StoredJob};
+use unhang_jobs::{
+    id::JobId,
+    record::JobRecord,
+    store::{StoredJob, state_column},
+};
 
 use crate::{
     connection::Repetition,
     error::PostgresError,
-    store::{COLUMNS, PostgresStore, WorkerClaim, column},
+    store::{COLUMNS, PostgresStore, WorkerClaim, completed_at},
 };
 
 /// The length of a lease, unless a setting says otherwise.
@@ -220,8 +224,6 @@ impl PostgresStore {
     /// # Errors
     /// Fails if the store cannot be asked, or cannot write.
     pub fn end_lost(&mut self, lease: &ExpiredLease, record: &JobRecord) -> Result<bool, PostgresError> {
-        let completed_at =
-            record.ending.as_ref().and_then(|ending| i64::try_from(ending.completed_at.millis()).ok());
         self.changes(
             "ended the job of a lost worker",
             "UPDATE unhang.jobs
@@ -232,9 +234,9 @@ impl PostgresStore {
                 (&lease.id.as_str(), Type::TEXT),
                 (&lease.token, Type::TEXT),
                 (&lease.heartbeat, Type::INT8),
-                (&column(record.status), Type::TEXT),
+                (&state_column(record.status), Type::TEXT),
                 (&self.to_json(record)?, Type::TEXT),
-                (&completed_at, Type::INT8),
+                (&completed_at(record), Type::INT8),
             ],
         )
     }

@@ -18,7 +18,7 @@ pub(crate) struct ConnectionKey<'a> {
     pub(crate) user: &'a str,
 }
 
-/// Looks the password up in this file. Returns `None` if there is no file or no line for this connection.
+/// Reads the password for this connection from the file. Returns `None` if the file does not exist or has no matching line.
 ///
 /// # Errors
 /// Fails if others can read the file, or if it cannot be read.

@@ -9,7 +9,10 @@
 //! - A migration that does not allow earlier versions renames the tables that it changes. So a statement of an earlier version that is
 //!   connected already fails, and writes nothing.
 
-use tokio_postgres::{Client, types::Type};
+use tokio_postgres::{
+    Client, GenericClient, Transaction,
+    types::{ToSql, Type},
+};
 
 use crate::error::{PostgresError, explain};
 
@@ -23,6 +26,7 @@ struct Migration {
 /// All migrations. The first one has number 1.
 const MIGRATIONS: &[Migration] = &[Migration {
     serves_from: 1,
+    // No index has a column that a heartbeat changes: the database then writes nothing but the row.
     // Records are text: the type for JSON refuses the character U+0000, and nothing here looks into them.
     // The search for the next job is a function, which chooses its plan itself. Statistics of a queue are old as soon as they are made, and
     // with wrong ones the database sorts the whole queue for each claim.
@@ -52,7 +56,6 @@ const MIGRATIONS: &[Migration] = &[Migration {
         );
         CREATE INDEX jobs_queued ON unhang.jobs (sequence) WHERE state = 'queued';
         CREATE INDEX jobs_active ON unhang.jobs (worker) WHERE state = 'active';
-        CREATE INDEX jobs_leases ON unhang.jobs (lease_until) WHERE state = 'active';
         CREATE INDEX jobs_state ON unhang.jobs (state, sequence);
         CREATE INDEX jobs_owner ON unhang.jobs (owner, sequence);
         CREATE INDEX jobs_completed ON unhang.jobs (completed_at) WHERE completed_at IS NOT NULL;
@@ -92,16 +95,16 @@ pub(crate) async fn bring_up_to_date(client: &mut Client, store: &str) -> Result
     if is_usable(found, store)? {
         return Ok(());
     }
-    let (version, serves_from) = migrate(client).await.map_err(explain)?;
+    let made = migrate(client).await.map_err(explain)?;
     // Another process may have been first, with a newer version.
-    is_usable(Some(TableVersions { version, serves_from }), store).map(drop)
+    is_usable(made, store).map(drop)
 }
 
 /// Returns whether this version may use the tables as they are; false if migrations are missing.
 fn is_usable(found: Option<TableVersions>, store: &str) -> Result<bool, PostgresError> {
     let Some(TableVersions { version, serves_from }) = found else { return Ok(false) };
     let known = known();
-    if version > known && serves_from > known {
+    if serves_from > known {
         return Err(PostgresError::NewerTables {
             store: store.to_owned(),
             found: version,
@@ -113,9 +116,10 @@ fn is_usable(found: Option<TableVersions>, store: &str) -> Result<bool, Postgres
 }
 
 /// Returns the versions of the tables; `None` if there are none.
-async fn versions(client: &Client) -> Result<Option<TableVersions>, tokio_postgres::Error> {
-    let exists = client.query_typed("SELECT to_regclass('unhang.versions') IS NOT NULL", &[]).await?;
-    if !exists.first().is_some_and(|row| row.get(0)) {
+async fn versions(client: &impl GenericClient) -> Result<Option<TableVersions>, tokio_postgres::Error> {
+    let of_ours = "pg_class AS class JOIN pg_catalog.pg_namespace AS space ON space.oid = class.relnamespace
+        WHERE space.nspname = 'unhang' AND class.relname = 'versions'";
+    if !exists(client, of_ours).await? {
         return Ok(None);
     }
     let newest = "SELECT version, serves_from FROM unhang.versions ORDER BY version DESC LIMIT 1";
@@ -123,13 +127,40 @@ async fn versions(client: &Client) -> Result<Option<TableVersions>, tokio_postgr
     Ok(rows.first().map(|row| TableVersions { version: row.get(0), serves_from: row.get(1) }))
 }
 
+/// Returns whether the catalogue has such a row. It is read as a table: `to_regclass` and its like may answer from a cache of the session,
+/// which does not know what another process has made since the transaction began.
+async fn exists(client: &impl GenericClient, rows: &str) -> Result<bool, tokio_postgres::Error> {
+    let found = client.query_typed(&format!("SELECT FROM pg_catalog.{rows}"), &[]).await?;
+    Ok(!found.is_empty())
+}
+
 /// Makes the missing migrations. Returns the versions afterwards.
-async fn migrate(client: &mut Client) -> Result<(i32, i32), tokio_postgres::Error> {
+async fn migrate(client: &mut Client) -> Result<Option<TableVersions>, tokio_postgres::Error> {
     let transaction = client.transaction().await?;
     transaction.query_typed("SELECT pg_advisory_xact_lock($1)", &[(&LOCK, Type::INT8)]).await?;
-    // A user who may not create schemas may use one that exists.
-    let exists = transaction.query_typed("SELECT to_regnamespace('unhang') IS NOT NULL", &[]).await?;
-    if !exists.first().is_some_and(|row| row.get(0)) {
+    let mut made = versions(&transaction).await?;
+    if made.is_none() {
+        create_versions(&transaction).await?;
+    }
+    for (number, migration) in (1..).zip(MIGRATIONS) {
+        if made.is_some_and(|made| made.version >= number) {
+            continue;
+        }
+        transaction.batch_execute(migration.sql).await?;
+        let values: [(&(dyn ToSql + Sync), Type); 2] =
+            [(&number, Type::INT4), (&migration.serves_from, Type::INT4)];
+        transaction
+            .execute_typed("INSERT INTO unhang.versions (version, serves_from) VALUES ($1, $2)", &values)
+            .await?;
+        made = Some(TableVersions { version: number, serves_from: migration.serves_from });
+    }
+    transaction.commit().await?;
+    Ok(made)
+}
+
+/// Makes the table of the versions, in a schema that may exist: a user without the right to make one may use that of somebody else.
+async fn create_versions(transaction: &Transaction<'_>) -> Result<(), tokio_postgres::Error> {
+    if !exists(transaction, "pg_namespace WHERE nspname = 'unhang'").await? {
         transaction.batch_execute("CREATE SCHEMA unhang").await?;
     }
     transaction
@@ -140,21 +171,5 @@ async fn migrate(client: &mut Client) -> Result<(i32, i32), tokio_postgres::Erro
                 made_at timestamptz NOT NULL DEFAULT now()
             )",
         )
-        .await?;
-    let newest = "SELECT version, serves_from FROM unhang.versions ORDER BY version DESC LIMIT 1";
-    let rows = transaction.query_typed(newest, &[]).await?;
-    let mut versions = rows.first().map_or((0, 0), |row| (row.get(0), row.get(1)));
-    for (number, migration) in (1..).zip(MIGRATIONS) {
-        if number > versions.0 {
-            transaction.batch_execute(migration.sql).await?;
-            versions = (number, migration.serves_from);
-            let values: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 2] =
-                [(&versions.0, Type::INT4), (&versions.1, Type::INT4)];
-            transaction
-                .execute_typed("INSERT INTO unhang.versions (version, serves_from) VALUES ($1, $2)", &values)
-                .await?;
-        }
-    }
-    transaction.commit().await?;
-    Ok(versions)
+        .await
 }

@@ -4,8 +4,7 @@
 //!
 //! - Every operation is one statement, or one that only reads besides. A repeated operation finds what the first try has done, but for a
 //!   claim: that one is not repeated, and the worker looks for its token.
-//! - An active job has the token of its claim. What is written about it needs that token, so nobody writes about a job that was given to
-//!   another claimant meanwhile.
+//! - The row of an active job has the token of its claim. Each write about the job names the token, so a former claimant changes nothing.
 //! - The orders of a job go with its end.
 
 use std::collections::HashSet;
@@ -17,7 +16,10 @@ use tokio_postgres::{
 use unhang_jobs::{
     id::JobId,
     record::{JobRecord, JobState},
-    store::{JobEntry, JobOwnerFilter, JobStore, KeptAsAccepted, StoredJob},
+    store::{
+        JobEntry, JobOwnerFilter, JobStore, KeptAsAccepted, StoredJob, report_unreadable, state_column,
+        state_of_column,
+    },
     timestamp::JobTimestamp,
 };
 
@@ -28,7 +30,7 @@ use crate::{
     leases::{DEFAULT_LEASE, LeaseRequest},
 };
 
-/// The columns of [`StoredRow::read`].
+/// The columns that [`PostgresStore::read`] reads.
 pub(crate) const COLUMNS: &str = "id, sequence, revision, state, worker, token, claims, record";
 /// The longest retention that the tables hold, in milliseconds: more than a hundred million years.
 const LONGEST_RETENTION: u64 = 1 << 62;
@@ -124,16 +126,7 @@ impl PostgresStore {
         values: &[(&(dyn ToSql + Sync), Type)],
     ) -> Result<Vec<StoredJob<WorkerClaim>>, PostgresError> {
         let rows = self.rows(doing, sql, values)?;
-        let job = |row: &Row| match read(row) {
-            Ok(job) => Some(job),
-            Err(error) => {
-                let (id, store): (&str, _) = (row.get("id"), self.connection.shown());
-                tracing::warn!(
-                    "unhang leaves out job {id} of the job store {store}: its record cannot be read ({error})"
-                );
-                None
-            }
-        };
+        let job = |row: &Row| read(row).inspect_err(|error| report_unreadable(row.get("id"), error)).ok();
         Ok(rows.iter().filter_map(job).collect())
     }
 
@@ -164,7 +157,7 @@ impl JobStore for PostgresStore {
         let none = SharedOrders::default();
         let orders: Vec<&SharedOrders> = jobs.iter().map(|job| job.orders.unwrap_or(&none)).collect();
         let ids: Vec<&str> = records.iter().map(|record| record.job_id.as_str()).collect();
-        let states: Vec<&str> = records.iter().map(|record| column(record.status)).collect();
+        let states: Vec<&str> = records.iter().map(|record| state_column(record.status)).collect();
         let owners: Vec<Option<&str>> = records.iter().map(|record| record.owner.as_deref()).collect();
         let retentions: Vec<i64> = records.iter().map(|record| retention(record)).collect();
         let texts: Vec<String> =
@@ -205,7 +198,6 @@ impl JobStore for PostgresStore {
     }
 
     fn finish(&mut self, record: &JobRecord, claimant: Option<&WorkerClaim>) -> Result<bool, PostgresError> {
-        let completed_at = record.ending.as_ref().map(|ending| millis(ending.completed_at));
         self.changes(
             "noted the end of a job",
             "UPDATE unhang.jobs
@@ -214,9 +206,9 @@ impl JobStore for PostgresStore {
                 AND (state IN ('queued', 'active') OR state = 'lost' AND $2 <> 'lost')",
             &[
                 (&record.job_id.as_str(), Type::TEXT),
-                (&column(record.status), Type::TEXT),
+                (&state_column(record.status), Type::TEXT),
                 (&self.to_json(record)?, Type::TEXT),
-                (&completed_at, Type::INT8),
+                (&completed_at(record), Type::INT8),
                 (&claimant.map(|claimant| claimant.token.as_str()), Type::TEXT),
             ],
         )
@@ -247,7 +239,7 @@ impl JobStore for PostgresStore {
             "listed jobs",
             &sql,
             &[
-                (&state.map(column), Type::TEXT),
+                (&state.map(state_column), Type::TEXT),
                 (&is_anybodys, Type::BOOL),
                 (&owner, Type::TEXT),
                 (&i64::from(limit), Type::INT8),
@@ -283,7 +275,7 @@ impl JobStore for PostgresStore {
             self.rows("counted jobs", "SELECT state, count(*) FROM unhang.jobs GROUP BY state", &[])?;
         let count = |row: &Row| {
             let (state, count): (&str, i64) = (row.get(0), row.get(1));
-            (state_of(state), u64::try_from(count).unwrap_or_default())
+            (state_of_column(state), u64::try_from(count).unwrap_or_default())
         };
         Ok(rows.iter().map(count).collect())
     }
@@ -300,7 +292,7 @@ impl JobStore for PostgresStore {
 /// Reads a row with [`COLUMNS`].
 fn read(row: &Row) -> Result<StoredJob<WorkerClaim>, serde_json::Error> {
     let (state, record): (&str, &str) = (row.get(3), row.get(7));
-    let is_active = state == column(JobState::Running);
+    let is_active = state == state_column(JobState::Running);
     // The token of a job that has ended stays in its row, for the worker that finds a lost end.
     let claim: (Option<String>, Option<String>) = (row.get(4), row.get(5));
     let claimant = claim.0.zip(claim.1).filter(|_| is_active);
@@ -314,17 +306,9 @@ fn read(row: &Row) -> Result<StoredJob<WorkerClaim>, serde_json::Error> {
     })
 }
 
-/// Returns the table's name of a state. It has one for starting and running jobs.
-pub(crate) fn column(state: JobState) -> &'static str {
-    match state {
-        JobState::Starting | JobState::Running => "active",
-        other => other.as_str(),
-    }
-}
-
-/// Returns the state of this name in the table; a job that is starting or running counts as running.
-fn state_of(column: &str) -> JobState {
-    column.parse().unwrap_or(JobState::Running)
+/// Returns the time of the end of a job, in milliseconds since 1970; `None` if it has not ended.
+pub(crate) fn completed_at(record: &JobRecord) -> Option<i64> {
+    record.ending.as_ref().map(|ending| millis(ending.completed_at))
 }
 
 fn millis(moment: JobTimestamp) -> i64 {

@@ -1,4 +1,4 @@
-//! Who decides that a worker is lost: two clocks that agree.
+//! Decides when a worker is lost. Two clocks have to agree.
 //!
 //! The lease of a job is over when the database's clock says so. That clock can be set forward, and a database that was away accepted no
 //! heartbeat. So a sweeper acts only if it has also seen the same heartbeat for a whole lease of its own time, while the database answered.
@@ -6,7 +6,7 @@
 //! Invariants
 //!
 //! - A sweeper's time is a clock that nobody sets, and that goes on while the machine sleeps (`CLOCK_BOOTTIME`).
-//! - A sweeper that could not ask begins anew: what it did not see counts for nothing.
+//! - A sweeper forgets all heartbeats after a look that failed or came late.
 
 use std::{collections::HashMap, time::Duration};
 

@@ -28,6 +28,8 @@ pub const PASSWORD: &str = "correct horse";
 const NOBODY: u32 = 65534;
 /// The time that the server may take to start. It takes less than a second on an idle machine.
 const START_LIMIT: Duration = Duration::from_secs(60);
+/// The time that a program may take to end. A test that waits for longer has found a fault.
+const END_LIMIT: Duration = Duration::from_secs(60);
 const LOOK: Duration = Duration::from_millis(20);
 
 /// A running server.
@@ -107,6 +109,7 @@ impl PrivatePostgres {
             match is_ready {
                 Err(error) if error.kind() != io::ErrorKind::TimedOut && bounded_waits::now() < end => {
                     self.stop(ServerEnd::Killed);
+                    // Between two tries: nobody tells when the shared memory is free.
                     bounded_waits::pause(LOOK);
                 }
                 ready => return ready,
@@ -128,7 +131,7 @@ impl PrivatePostgres {
         let files = ["--pwfile", &text(&password), "--pgdata", &text(&self.data())];
         let log = self.folder.join("initdb.log");
         let mut child = self.start_program("initdb", initdb.iter().chain(&files), &log)?;
-        wait(&mut child)?;
+        end(&mut child)?;
         let settings = format!(
             "listen_addresses = '127.0.0.1'\nport = {}\nunix_socket_directories = ''\n\
              shared_buffers = 16MB\n{settings}\n",
@@ -153,7 +156,7 @@ impl PrivatePostgres {
             started.send(child.as_ref().map(Child::id).map_err(Error::kind)).ok();
             if let (true, Ok(mut child)) = (is_running, child) {
                 is_stopped.recv().ok();
-                wait(&mut child).ok();
+                end(&mut child).ok();
             }
         });
         let id = is_started.recv().map_err(Error::other)?.map_err(Error::from)?;
@@ -178,6 +181,7 @@ impl PrivatePostgres {
             if bounded_waits::now() > end {
                 return Err(Error::new(io::ErrorKind::TimedOut, log()));
             }
+            // Between two looks: a file cannot be waited on.
             bounded_waits::pause(LOOK);
         }
     }
@@ -215,6 +219,20 @@ fn start(command: &[String], output: &File) -> io::Result<Child> {
         stderr: output.try_clone()?.into(),
     };
     start_with("setpriv", command, streams, true)
+}
+
+/// Waits for the end of a program, and kills it if that takes too long.
+fn end(child: &mut Child) -> io::Result<()> {
+    let limit = bounded_waits::now() + END_LIMIT;
+    while child.try_wait()?.is_none() {
+        if bounded_waits::now() > limit {
+            child.kill()?;
+            return wait(child);
+        }
+        // Between two looks: a child can only be waited for without a limit.
+        bounded_waits::pause(LOOK);
+    }
+    Ok(())
 }
 
 /// Returns whether the process is a zombie, or gone.

@@ -13,12 +13,16 @@
 pub(crate) mod sqlite;
 #[cfg(any(test, feature = "store-suite"))]
 pub mod suite;
+mod unreadable;
 
 pub(crate) use self::sqlite::{
     AcceptedRows, ClockJump, JobAdmission, JobRow, ShimStarter, SqliteStore, StoreFigures, look_into,
     restore_files,
 };
-pub use self::sqlite::{Rebuilt, StoreError};
+pub use self::{
+    sqlite::{Rebuilt, StoreError},
+    unreadable::report_unreadable,
+};
 use crate::{
     id::JobId,
     record::{JobRecord, JobState},
@@ -27,7 +31,7 @@ use crate::{
 
 /// A store of jobs; see the module for what every implementation promises.
 pub trait JobStore {
-    /// Whoever gets a job to run it.
+    /// The identity of the process or worker that runs a job.
     type Claimant;
     /// The facts that a claimant needs to run a job, besides its record.
     type Orders;
@@ -139,4 +143,20 @@ pub enum KeptAsAccepted {
     No,
     /// A job is kept at least as long as it was accepted for.
     AsAccepted,
+}
+
+/// Returns the name of a state in the tables of a store. They have one name for starting and running jobs.
+#[must_use]
+pub fn state_column(state: JobState) -> &'static str {
+    match state {
+        JobState::Starting | JobState::Running => "active",
+        other => other.as_str(),
+    }
+}
+
+/// Returns the state with this name in the tables of a store. A job that is starting or running counts as running.
+#[must_use]
+pub fn state_of_column(column: &str) -> JobState {
+    // The tables have only states that have names, and `active`.
+    column.parse().unwrap_or(JobState::Running)
 }

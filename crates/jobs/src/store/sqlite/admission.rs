@@ -1,4 +1,4 @@
-//! Who asks for the next jobs of the queue, and under which limit.
+//! The conditions under which a process asks the database for the next jobs of the queue.
 
 use rusqlite::Connection;
 

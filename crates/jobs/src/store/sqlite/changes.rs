@@ -9,9 +9,9 @@ use rusqlite::{Connection, OptionalExtension, params};
 
 use super::{
     files,
-    row::{ShimStarter, column, to_json},
+    row::{ShimStarter, to_json},
 };
-use crate::{id::JobId, launch::LaunchFiles, record::JobRecord};
+use crate::{id::JobId, launch::LaunchFiles, record::JobRecord, store::state_column};
 
 /// Adds a job to the end of the queue, with the files that it needs to start if they may not be on the disk. Returns false if its id is
 /// taken.
@@ -27,7 +27,7 @@ pub(super) fn insert(
         )?
         .execute(params![
             record.job_id,
-            column(record.status),
+            state_column(record.status),
             next_revision(connection)?,
             record.rules.max_concurrent,
             completed_at(record),
@@ -121,7 +121,7 @@ pub(super) fn finish(connection: &Connection, record: &JobRecord) -> rusqlite::R
         )?
         .execute(params![
             record.job_id,
-            column(record.status),
+            state_column(record.status),
             to_json(record)?,
             completed_at(record),
             next_revision(connection)?,

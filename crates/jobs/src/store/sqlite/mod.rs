@@ -13,7 +13,7 @@
 //! - A record that cannot be read, as that of a newer unhang, is passed over and reported; no other job is missing because of it.
 //! - Tables of a newer unhang are not written, even if they were upgraded while this process ran.
 //! - Everything that is known only here can be found again in the folders: see `rebuild.rs`.
-//! - No caller is told of a change that was made in a database which is no longer the one of the data folder.
+//! - A write fails if the data folder has another database when the transaction has committed.
 
 mod admission;
 mod changes;
@@ -29,7 +29,6 @@ mod schema;
 #[cfg(test)]
 mod tests;
 mod turn;
-mod unreadable;
 
 use std::{
     os::unix::fs::MetadataExt,
@@ -127,7 +126,7 @@ impl SqliteStore {
     /// Makes the name of the log durable if it is new, and with it the end of the journal that a new database begins with.
     ///
     /// SQLite would do so at the first commit of every connection, with the write lock in its hand: each supervisor once. It is built
-    /// without that (`.cargo/config.toml`). A process that has written to the log has come by here before. Nobody can remove the log as
+    /// without that (`.cargo/config.toml`). Every process that writes to the log has called this method before. Nobody can remove the log as
     /// long as this process is connected. So a log with content has a name that lasts.
     fn name_the_log(&self) -> Result<(), FileError> {
         let log = self.path.with_extension("db-wal");

@@ -1,4 +1,4 @@
-//! What the engine, the supervisors and the watchers ask of the database. Each method is one transaction.
+//! The operations that the engine, the supervisors and the watchers call. Each method is one transaction.
 //!
 //! Invariant: this module and its neighbours alone speak SQL.
 

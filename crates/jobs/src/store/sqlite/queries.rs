@@ -6,12 +6,12 @@ use std::collections::HashSet;
 
 use rusqlite::{Connection, OptionalExtension, params};
 
-use super::row::{self, COLUMNS, JobRow, column, select};
+use super::row::{self, COLUMNS, JobRow, select};
 use crate::{
     id::JobId,
     record::JobState,
     room::Rules,
-    store::{JobOwnerFilter, KeptAsAccepted},
+    store::{JobOwnerFilter, KeptAsAccepted, state_column},
     timestamp::JobTimestamp,
 };
 
@@ -63,7 +63,7 @@ pub(super) fn newest(
         }
     };
     let owner = if let JobOwnerFilter::Of(owner) = whose { owner.as_deref() } else { None };
-    select(connection, rest, params![state.map(column), owner, limit])
+    select(connection, rest, params![state.map(state_column), owner, limit])
 }
 
 /// Returns the jobs that ended before `moment`, oldest first.

@@ -5,11 +5,10 @@
 use rusqlite::{Connection, Row, ToSql, types::ToSqlOutput};
 use serde::{Deserialize, Serialize};
 
-use super::unreadable;
 use crate::{
     id::JobId,
-    record::{JobState, ProcessRecord},
-    store::StoredJob,
+    record::ProcessRecord,
+    store::{StoredJob, report_unreadable},
     timestamp::JobTimestamp,
 };
 
@@ -50,14 +49,6 @@ pub(super) fn to_json(value: &impl Serialize) -> rusqlite::Result<String> {
     serde_json::to_string(value).map_err(|error| rusqlite::Error::ToSqlConversionFailure(Box::new(error)))
 }
 
-/// Returns the table's name of a state. Of a job with a slot only its lock and its files tell whether it is starting or running.
-pub(super) fn column(state: JobState) -> &'static str {
-    match state {
-        JobState::Starting | JobState::Running => "active",
-        other => other.as_str(),
-    }
-}
-
 /// Reads the rows that the rest of a query chooses.
 pub(super) fn select(
     connection: &Connection,
@@ -71,7 +62,7 @@ pub(super) fn select(
         match read(row) {
             // The row is one of many, and the others are not affected.
             Err(error @ rusqlite::Error::FromSqlConversionFailure(..)) => {
-                unreadable::passed_over(row, &error);
+                report_unreadable(&row.get::<_, String>("id").unwrap_or_default(), &error);
             }
             read => jobs.push(read?),
         }
