@@ -180,11 +180,6 @@ const TESTS: Stage = &[
                 about: "no dependency has a known advisory; says so where the database cannot be reached",
                 work: StepWork::Own(advisories),
             },
-            CiStep {
-                name: "alone",
-                about: "each crate builds without the others' features, and the program without its own",
-                work: StepWork::Own(alone),
-            },
         ],
     },
 ];
@@ -245,6 +240,14 @@ const USES: Stage = &[
                 work: StepWork::Own(soak),
             },
         ],
+    },
+    StepLane {
+        priority: LanePriority::Last,
+        steps: &[CiStep {
+            name: "alone",
+            about: "each crate builds without the others' features, and the program without its own",
+            work: StepWork::Own(alone),
+        }],
     },
 ];
 
