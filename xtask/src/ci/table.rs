@@ -133,6 +133,11 @@ const BUILDS: Stage = &[
                     deadline: Duration::from_mins(15),
                 },
             },
+            CiStep {
+                name: "test-programs",
+                about: "the tests build, so that the next stage only runs them",
+                work: cargo(&["test", "--workspace", "--no-run", "--locked", "--offline"], 20),
+            },
         ],
     },
     StepLane {
