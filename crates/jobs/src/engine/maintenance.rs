@@ -75,21 +75,7 @@ impl MaintenanceThread {
     pub(super) fn start(inner: &Arc<EngineState>, store: SqliteStore) -> Result<Self, JobError> {
         let failed = |error: std::io::Error| FileError::system("cannot watch", inner.data.path(), error);
         let stop = Arc::new(WakeEvent::new().map_err(failed)?);
-        let mut rounds = MaintenanceRounds {
-            writes: watch_writes(inner),
-            replaced: store.replaced(),
-            store,
-            revision: 0,
-            removals: NEVER,
-            lengths: HashMap::new(),
-            looked_at: None,
-            watched: WatchedFolders::default(),
-            pace: ROUND,
-            round_began_at: now(),
-            prune_schedule: PruneSchedule::default(),
-            last_error: None,
-            inner: inner.clone(),
-        };
+        let mut rounds = MaintenanceRounds::new(inner.clone(), store);
         rounds.round()?;
         let stopped = stop.clone();
         let thread = thread::Builder::new()
@@ -155,6 +141,24 @@ struct MaintenanceRounds {
 }
 
 impl MaintenanceRounds {
+    fn new(inner: Arc<EngineState>, store: SqliteStore) -> Self {
+        Self {
+            writes: watch_writes(&inner),
+            replaced: store.replaced(),
+            store,
+            revision: 0,
+            removals: NEVER,
+            lengths: HashMap::new(),
+            looked_at: None,
+            watched: WatchedFolders::default(),
+            pace: ROUND,
+            round_began_at: now(),
+            prune_schedule: PruneSchedule::default(),
+            last_error: None,
+            inner,
+        }
+    }
+
     fn run(mut self, stop: &WakeEvent) {
         // Jobs that are due at the opening are removed even by a process that ends soon (F-06).
         let mut done = self.prune_schedule.round(&self.inner, &mut self.store);
@@ -310,9 +314,6 @@ impl MaintenanceRounds {
         let folder = self.inner.data.job(id);
         // The supervisor may be writing the record for the first time.
         let run: Option<RunRecord> = folder.read(RUN).ok().flatten();
-        let is_call = job.record.call.is_some();
-        let is_running = is_call || run.as_ref().is_some_and(|run| run.work.is_some());
-        let state = if is_running { JobState::Running } else { JobState::Starting };
         let log = folder.file(STDOUT);
         let length = log.metadata().map_or(0, |metadata| metadata.len());
         let earlier = self.inner.memory.status(id).and_then(|status| status.progress);
@@ -320,6 +321,10 @@ impl MaintenanceRounds {
             Some(known) if known == length => earlier,
             _ => tail(&log, WINDOW).ok().and_then(|text| JobProgress::last(text.as_bytes())).or(earlier),
         };
+        // The work may begin after the record was read, and its progress proves that it runs.
+        let has_begun = run.as_ref().is_some_and(|run| run.work.is_some()) || progress.is_some();
+        let state =
+            if has_begun || job.record.call.is_some() { JobState::Running } else { JobState::Starting };
         self.inner.memory.observe(id, state, run.map(|run| run.started_at), progress);
     }
 
@@ -370,5 +375,30 @@ impl MaintenanceRounds {
             inner.start_shims(&admitted);
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::write;
+
+    use super::*;
+    use crate::{engine::tests::TestEngine, store::JobStore as _, testing::command};
+
+    #[test]
+    fn a_job_that_tells_progress_runs_although_its_record_names_no_work_yet() {
+        let mut test = TestEngine::new(|_| {});
+        let id = test.accept(&command());
+        assert_eq!(test.store.claim(&test.inner.starter, None).unwrap(), Some(id));
+        let mut rounds = MaintenanceRounds::new(Arc::new(test.inner), test.store);
+        rounds.follow().unwrap();
+        let job = rounds.inner.memory.active_row(id).unwrap();
+        let mut state_with = |log: &str| {
+            write(rounds.inner.data.job(id).file(STDOUT), log).unwrap();
+            rounds.observe(&job);
+            rounds.inner.memory.status(id).unwrap().record.status
+        };
+        assert_eq!(state_with("loading\n"), JobState::Starting);
+        assert_eq!(state_with("loading\nprogress: 25%\n"), JobState::Running);
     }
 }
