@@ -21,6 +21,7 @@ use unhang_jobs::{
     folder::FileName,
     id::JobId,
     record::{JobRecord, JobState, Patch},
+    shared_jobs::Placement,
     store::JobOwnerFilter,
     submission::{InputSource, JobInput, STOP_GRACE, Submission},
     timestamp::JobTimestamp,
@@ -260,6 +261,8 @@ impl EngineService {
             timeout: request.timeout,
             stop_grace: STOP_GRACE,
             log_limit: request.log_limit,
+            lease_until: None,
+            placement: Placement::default(),
         })
     }
 }

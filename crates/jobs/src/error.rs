@@ -242,6 +242,25 @@ pub enum JobError {
         /// The time for which the caller waited.
         waited: Duration,
     },
+    /// The store of many machines could not be asked, or refused.
+    #[error("{message}")]
+    Shared {
+        /// The error of the store, which names it.
+        message: String,
+    },
+    /// The store of many machines broke off during a submission.
+    #[error(
+        "it is not certain that job {id} was accepted: {message}; ask for the status of the job when the store is back"
+    )]
+    SharedUncertain {
+        /// The job.
+        id: JobId,
+        /// The error of the store, which names it.
+        message: String,
+    },
+    /// A job of a store of many machines cannot have this.
+    #[error("a job of a store that many machines share {0}")]
+    NotShared(&'static str),
     /// The engine is being closed.
     #[error("the job engine is shutting down")]
     Closed,

@@ -59,6 +59,8 @@ pub(crate) const EXIT: &str = "exit.json";
 pub(crate) const CANCEL: &str = "cancel";
 /// The mark that a process of another container has seen a call without its holder: an empty file.
 pub(crate) const UNHELD: &str = "unheld";
+/// The time until which the work may run.
+pub(crate) const LEASE: &str = "lease.json";
 /// All arguments of the tool call.
 pub const ARGUMENTS: &str = "input.json";
 /// The log of the work's stdout.

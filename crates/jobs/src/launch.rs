@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     folder::{ARGUMENTS, FileError, JobFolder, LAUNCH, RECORD},
     record::JobRecord,
+    work_lease::WorkLease,
 };
 
 /// An argument, or the name or value of a variable: as text if it is text, and otherwise as bytes.
@@ -81,6 +82,9 @@ pub(crate) struct LaunchOrders {
     /// The boot of the submission, for as long as the file is marked as its submitter's (`submitting.rs`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) boot: Option<String>,
+    /// The time until which the work may run; absent if it needs no lease.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) lease: Option<WorkLease>,
 }
 
 impl LaunchOrders {
@@ -215,6 +219,7 @@ mod tests {
             is_private: true,
             arguments: None,
             boot: None,
+            lease: None,
         };
         let text = serde_json::to_string(&launch).unwrap();
         let read: LaunchOrders = serde_json::from_str(&text).unwrap();

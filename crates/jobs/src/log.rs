@@ -21,6 +21,9 @@ use rustix::io::Errno;
 
 use crate::folder::{FileError, open_file};
 
+/// The fewest bytes that a page is asked for: a character has up to four.
+pub(crate) const SHORTEST_PAGE: usize = 4;
+
 /// The most bytes of a page.
 pub const MAX_PAGE: usize = 1 << 20;
 
@@ -60,6 +63,14 @@ pub struct LogPage<Text = String> {
 }
 
 impl LogPage<Vec<u8>> {
+    /// Returns the page as text that begins and ends between two characters, as far as it is UTF-8. `has_ended` says that the job has ended.
+    #[must_use]
+    pub fn between_characters(mut self, has_ended: bool) -> LogPage {
+        self.offset += cut_between_characters(&mut self.text, self.offset, has_ended && self.eof);
+        self.next_offset = self.offset + wide(self.text.len());
+        self.into_text()
+    }
+
     fn into_text(self) -> LogPage {
         let Self { text, offset, next_offset, eof, dropped_before } = self;
         let text = String::from_utf8_lossy(&text).into_owned();
@@ -111,7 +122,7 @@ fn read_page(
             dropped_before: 0,
         });
     };
-    let max_bytes = max_bytes.clamp(4, MAX_PAGE);
+    let max_bytes = max_bytes.clamp(SHORTEST_PAGE, MAX_PAGE);
     read(&file, offset, max_bytes, has_ended, cut)
         .map_err(|error| FileError::system("cannot read", path, error))
 }
@@ -178,20 +189,23 @@ fn read(
 ) -> io::Result<LogPage<Vec<u8>>> {
     let LogPiece { mut bytes, mut offset, dropped_before, end } = read_piece(file, start, max_bytes)?;
     let reached_end = offset + wide(bytes.len()) >= end;
-    // A page may begin in the middle of a character, because of a hole or of the reader's offset.
     if cut == PageBoundary::BetweenCharacters {
-        let begin = bytes.iter().take(3).take_while(|byte| is_continuation(**byte)).count();
-        // Text that begins like that at the very beginning of the file is not UTF-8 anyway.
-        if offset > 0 && begin < bytes.len() {
-            bytes.drain(..begin);
-            offset += wide(begin);
-        }
-        let is_last = reached_end && has_ended;
-        let kept = bytes.len() - if is_last { 0 } else { unfinished(&bytes) };
-        bytes.truncate(kept);
+        offset += cut_between_characters(&mut bytes, offset, reached_end && has_ended);
     }
     let next_offset = offset + wide(bytes.len());
     Ok(LogPage { text: bytes, offset, next_offset, eof: has_ended && next_offset >= end, dropped_before })
+}
+
+/// Cuts bytes so that they begin and end between two characters. Returns the number of bytes that went from the head. A page may begin in
+/// the middle of a character, because of a hole or of the reader's offset.
+fn cut_between_characters(bytes: &mut Vec<u8>, offset: u64, is_last: bool) -> u64 {
+    let begin = bytes.iter().take(3).take_while(|byte| is_continuation(**byte)).count();
+    // Text that begins like that at the very beginning of the file is not UTF-8 anyway.
+    let begin = if offset > 0 && begin < bytes.len() { begin } else { 0 };
+    bytes.drain(..begin);
+    let kept = bytes.len() - if is_last { 0 } else { unfinished(bytes) };
+    bytes.truncate(kept);
+    wide(begin)
 }
 
 /// Returns the offset at which the data begins: behind the hole at the head of the file, if there is one.

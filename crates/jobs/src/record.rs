@@ -138,6 +138,10 @@ pub enum EndReason {
     UnhangEnded,
     /// The stream on which the answer was to come broke off with the end of unhang, and cannot be resumed.
     StreamNotResumable,
+    /// The worker that ran the job could not prolong its lease, so that another worker may have the job now.
+    LeaseOver,
+    /// The worker that ran the job was silent for too long.
+    WorkerLost,
 }
 
 impl fmt::Display for EndReason {
@@ -156,6 +160,8 @@ impl fmt::Display for EndReason {
             Self::ToolError => "tool_error",
             Self::UnhangEnded => "unhang_ended",
             Self::StreamNotResumable => "stream_not_resumable",
+            Self::LeaseOver => "lease_over",
+            Self::WorkerLost => "worker_lost",
         })
     }
 }

@@ -33,8 +33,11 @@ use crate::{
     launch::{LaunchFiles, LaunchOrders, shown},
     record::{FORMAT, JobRecord, JobState, Patch},
     room::Rules,
+    shared_jobs::{Placement, SharedJob},
+    shared_work::SharedWork,
     submitting::SubmissionMark,
     timestamp::JobTimestamp,
+    work_lease::WorkLease,
 };
 
 /// The bytes on the disk for each of a job's logs.
@@ -88,6 +91,11 @@ pub struct Submission {
     pub stop_grace: Duration,
     /// The bytes on the disk for each of the logs.
     pub log_limit: u64,
+    /// The time of [`since_boot`](unhang_proc::identity::since_boot) at which the work is killed, unless
+    /// [`Engine::prolong`](crate::engine::Engine::prolong) names a later one. `None` if the work needs no lease.
+    pub lease_until: Option<Duration>,
+    /// The demands of the job on its worker, if the engine has a store of many machines.
+    pub placement: Placement,
 }
 
 /// A file that is in the work's folder before the job starts.
@@ -160,20 +168,60 @@ impl Submission {
             timeout: None,
             stop_grace: STOP_GRACE,
             log_limit: LOG_LIMIT,
+            lease_until: None,
+            placement: Placement::default(),
         })
     }
 
     /// Checks the submission before anything is made.
     pub(crate) fn check(&self) -> Result<(), JobError> {
+        let program = self.check_names()?;
+        let environment = Environment::Exactly(self.variables().cloned().collect());
+        lookup::executable(program, &environment, Some(&self.folder)).map_err(JobError::Command)?;
+        Ok(())
+    }
+
+    /// Checks the parts that mean the same on every machine. Returns the name of the program.
+    fn check_names(&self) -> Result<&OsStr, JobError> {
         let program = self.command.first().ok_or(JobError::NoCommand)?;
         let has_taken = self.inputs.iter().any(|input| input.file.as_os_str() == ARGUMENTS)
             || self.results.as_ref().is_some_and(|name| name.as_str() == ARGUMENTS);
         if self.arguments.is_some() && has_taken {
             return Err(JobError::ArgumentsTaken);
         }
-        let environment = Environment::Exactly(self.variables().cloned().collect());
-        lookup::executable(program, &environment, Some(&self.folder)).map_err(JobError::Command)?;
-        Ok(())
+        Ok(program)
+    }
+
+    /// Makes the job for a store of many machines. The environment stays here: the worker has its own.
+    pub(crate) fn to_shared(&self, data: &DataFolder, rules: Rules) -> Result<SharedJob, JobError> {
+        self.check_names()?;
+        if self.patch.is_some() {
+            return Err(JobError::NotShared(
+                "cannot change the named state, which each machine keeps for itself",
+            ));
+        }
+        let input = |input: &JobInput| match &input.source {
+            InputSource::State(_) | InputSource::OwnState(_) => Err(JobError::NotShared(
+                "has no input from the named state, which each machine keeps for itself",
+            )),
+            _ => {
+                let name = input.file.as_os_str().to_str();
+                let name = name.ok_or(JobError::NotShared("has inputs whose names are text"))?;
+                Ok((name.to_owned(), input.read(data, None)?))
+            }
+        };
+        let work = match (&self.tool, &self.arguments) {
+            (Some(name), Some(Value::Object(arguments))) => {
+                SharedWork::Tool { name: name.clone(), arguments: arguments.clone() }
+            }
+            _ => SharedWork::Command(self.command.clone()),
+        };
+        Ok(SharedJob {
+            record: self.record(rules),
+            work,
+            placement: self.placement.clone(),
+            inputs: self.inputs.iter().map(input).collect::<Result<_, _>>()?,
+        })
     }
 
     /// Makes and fills the folder. The caller has to remove it if the job is not accepted after all.
@@ -302,6 +350,7 @@ impl Submission {
             is_private: !self.private_environment.is_empty(),
             arguments: None,
             boot: Some(boot.to_owned()),
+            lease: self.lease_until.map(|until| WorkLease::until(boot, until)),
         }
     }
 }

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use tokio::{
     runtime::{Builder, Runtime},
-    time::timeout,
+    time::{Instant, timeout},
 };
 use tokio_postgres::Client;
 
@@ -25,6 +25,8 @@ use crate::{
 
 /// The time that an operation may take.
 const LIMIT: Duration = Duration::from_secs(10);
+/// The time after which a connection is asked whether it still lives before it is used.
+const RESTED: Duration = Duration::from_secs(1);
 /// The most tries of an operation that the database breaks off because of others.
 const TRIES: u32 = 6;
 /// The longest pause before the second try. It doubles with each try.
@@ -46,6 +48,7 @@ pub(crate) struct DatabaseConnection {
     /// `None` only while the connection is dropped.
     runtime: Option<Runtime>,
     client: Option<Client>,
+    used_at: Instant,
 }
 
 impl DatabaseConnection {
@@ -55,8 +58,9 @@ impl DatabaseConnection {
         let runtime = made.map_err(|error| PostgresError::Unreachable {
             store: address.shown().to_owned(),
             detail: format!("unhang cannot wait for the network: {error}"),
+            may_be_done: false,
         })?;
-        let mut connection = Self { address, runtime: Some(runtime), client: None };
+        let mut connection = Self { address, runtime: Some(runtime), client: None, used_at: Instant::now() };
         connection.run("connected", Repetition::Allowed, &async |_: &mut Client| Ok(()))?;
         Ok(connection)
     }
@@ -73,11 +77,20 @@ impl DatabaseConnection {
         repetition: Repetition,
         work: &impl AsyncFn(&mut Client) -> Result<T, tokio_postgres::Error>,
     ) -> Result<T, PostgresError> {
-        let Self { address, runtime: Some(runtime), client } = self else {
+        let Self { address, runtime: Some(runtime), client, used_at } = self else {
             unreachable!("a connection has its runtime until it is dropped")
         };
-        let outcome = runtime
-            .block_on(async { timeout(LIMIT, repeated(address, client, doing, repetition, work)).await });
+        let rested = used_at.elapsed() >= RESTED;
+        let outcome = runtime.block_on(async {
+            timeout(LIMIT, async {
+                if rested {
+                    drop_broken(client).await;
+                }
+                repeated(address, client, doing, repetition, work).await
+            })
+            .await
+        });
+        *used_at = Instant::now();
         outcome.unwrap_or_else(|_| {
             // The operation may still go on in this session, so nothing else is asked there.
             *client = None;
@@ -105,11 +118,14 @@ async fn repeated<T>(
 ) -> Result<T, PostgresError> {
     // A connection that was good before may have broken since. A new one that breaks at once is not tried again.
     let mut is_old = client.is_some();
-    let mut tries = 0;
+    let (mut tries, mut has_begun) = (0, false);
     loop {
         let connected = match client {
             Some(connected) if !connected.is_closed() => connected,
-            _ => client.insert(connect(address).await?),
+            _ => {
+                let connected = connect(address).await;
+                client.insert(connected.map_err(|error| if has_begun { error.begun() } else { error })?)
+            }
         };
         let error = match work(connected).await {
             Ok(value) => return Ok(value),
@@ -120,6 +136,7 @@ async fn repeated<T>(
         if matches!(remedy, ErrorRemedy::Reconnect | ErrorRemedy::LookAtTables) {
             *client = None;
         }
+        has_begun |= remedy == ErrorRemedy::Reconnect;
         match remedy {
             ErrorRemedy::Repeat if tries < TRIES => pause(tries).await,
             ErrorRemedy::Repeat => {
@@ -128,9 +145,19 @@ async fn repeated<T>(
             }
             ErrorRemedy::Reconnect if is_old && repetition == Repetition::Allowed => {}
             ErrorRemedy::LookAtTables if is_old => {}
+            ErrorRemedy::Reconnect => return Err(explain(address.shown(), doing, &error).begun()),
             _ => return Err(explain(address.shown(), doing, &error)),
         }
         is_old &= remedy == ErrorRemedy::Repeat;
+    }
+}
+
+/// Drops a connection that has broken. An operation that finds out itself cannot know whether the database has done it.
+async fn drop_broken(client: &mut Option<Client>) {
+    if let Some(connected) = client
+        && connected.check_connection().await.is_err()
+    {
+        *client = None;
     }
 }
 

@@ -21,6 +21,8 @@ pub enum PostgresError {
         store: String,
         /// The words of the system.
         detail: String,
+        /// Whether the database may have done the operation all the same, because the connection broke in the middle of it.
+        may_be_done: bool,
     },
     /// The database did not answer in time.
     #[error(
@@ -139,6 +141,26 @@ pub enum PostgresError {
     },
 }
 
+impl PostgresError {
+    /// Returns whether the database may have done the operation all the same.
+    #[must_use]
+    pub fn may_be_done(&self) -> bool {
+        match self {
+            Self::Unreachable { may_be_done, .. } => *may_be_done,
+            Self::TimedOut { .. } => true,
+            _ => false,
+        }
+    }
+
+    /// Returns the error of an operation that the connection had begun before it broke.
+    pub(crate) fn begun(self) -> Self {
+        match self {
+            Self::Unreachable { store, detail, .. } => Self::Unreachable { store, detail, may_be_done: true },
+            error => error,
+        }
+    }
+}
+
 /// The way in which a connection handles an error of the client library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ErrorRemedy {
@@ -177,7 +199,7 @@ pub(crate) fn explain(store: &str, doing: &'static str, error: &tokio_postgres::
         return if is_tls {
             PostgresError::Tls { store, detail }
         } else {
-            PostgresError::Unreachable { store, detail }
+            PostgresError::Unreachable { store, detail, may_be_done: false }
         };
     };
     match code.code() {
@@ -188,7 +210,7 @@ pub(crate) fn explain(store: &str, doing: &'static str, error: &tokio_postgres::
         "53100" => PostgresError::Full { store, detail },
         // Too many connections, or a database that starts or stops.
         class if class.starts_with("53") || class.starts_with("57P") => {
-            PostgresError::Unreachable { store, detail }
+            PostgresError::Unreachable { store, detail, may_be_done: false }
         }
         _ => PostgresError::Failed { store, doing, detail },
     }

@@ -6,7 +6,7 @@
 //!
 //! Invariants
 //!
-//! - The database's clock decides when a lease is over. No time of a worker or sweeper enters a row.
+//! - The database's clock decides when a lease is over. No time of a worker or sweeper enters a row, but as something that people read.
 //! - What is written about a leased job names its token and demands that the job is active. A worker that lost its lease writes nothing.
 //! - A job that is not repeatable is never queued again.
 
@@ -18,21 +18,38 @@ use tokio_postgres::{
 };
 use unhang_jobs::{
     id::JobId,
+    progress::JobProgress,
     record::JobRecord,
     store::{StoredJob, state_column},
+    timestamp::JobTimestamp,
 };
 
 use crate::{
     connection::Repetition,
     error::PostgresError,
-    store::{COLUMNS, PostgresStore, WorkerClaim, completed_at},
+    store::{COLUMNS, PostgresStore, WorkerClaim, completed_at, unix_millis},
 };
-
-/// The length of a lease, unless a setting says otherwise.
-pub const DEFAULT_LEASE: Duration = Duration::from_secs(30);
 
 /// The longest pause before a job of a lost worker may run again.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5 * 60);
+
+/// The share of its lease after which a worker without a heartbeat counts as silent. Heartbeats come six times in a lease.
+const SILENT_SHARE: u32 = 3;
+
+/// The lengths of leases.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LeaseLengths {
+    /// The lease of a job that may run again.
+    pub repeatable: Duration,
+    /// The lease of any other job. It is long, so that an outage of the database ends no such job.
+    pub others: Duration,
+}
+
+impl Default for LeaseLengths {
+    fn default() -> Self {
+        Self { repeatable: Duration::from_secs(30), others: Duration::from_secs(10 * 60) }
+    }
+}
 
 /// The wish of a worker for the next job.
 #[derive(Clone, Copy, Debug)]
@@ -43,8 +60,8 @@ pub struct LeaseRequest<'a> {
     pub labels: &'a [String],
     /// The most jobs that the worker may have at the same time. Only one connection of a worker asks at a time.
     pub limit: Option<u32>,
-    /// The time until the lease is over, unless a heartbeat comes before.
-    pub lease: Duration,
+    /// The times until the lease is over, unless a heartbeat comes before.
+    pub lengths: LeaseLengths,
 }
 
 /// A job that a worker has got.
@@ -54,6 +71,21 @@ pub struct LeasedJob {
     pub job: StoredJob<WorkerClaim>,
     /// The work, as [`SharedOrders::work`](crate::SharedOrders::work) has it.
     pub work: String,
+    /// The time from a heartbeat until the lease is over.
+    pub length: Duration,
+}
+
+/// The heartbeat of a job.
+#[derive(Clone, Copy, Debug)]
+pub struct JobHeartbeat<'a> {
+    /// The job.
+    pub id: JobId,
+    /// The token of its lease.
+    pub token: &'a str,
+    /// The time when the work began, by the worker's clock, which people read; `None` if it has not begun.
+    pub started_at: Option<JobTimestamp>,
+    /// The progress that the job has told last.
+    pub progress: Option<&'a JobProgress>,
 }
 
 /// The answer to the heartbeat of a job.
@@ -65,24 +97,35 @@ pub struct LeaseRenewal {
     pub is_cancel_wanted: bool,
 }
 
-/// A job whose lease is over by the database's clock.
+/// The lease of a worker that is silent.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ExpiredLease {
+pub struct SilentLease {
     /// The job.
     pub id: JobId,
-    /// The worker that was silent.
+    /// The worker that is silent.
     pub worker: String,
     /// The token of the lease.
     pub token: String,
     /// The number of the last heartbeat.
     pub heartbeat: i64,
-    /// The time since that heartbeat, by the database's clock.
+    /// The time from a heartbeat until the lease is over.
+    pub length: Duration,
+    /// Whether the lease is over by the database's clock.
+    pub is_over: bool,
+    /// The time since the last heartbeat, by the database's clock.
     pub silent_for: Duration,
     /// Whether the job may run again: it is repeatable, and was not claimed too often.
     pub may_run_again: bool,
     /// The number of times that the job was claimed.
     pub claims: u32,
 }
+
+/// Puts a job back into the queue, with a pause of `$3` milliseconds.
+const QUEUE_AGAIN: &str = "UPDATE unhang.jobs
+    SET state = 'queued', worker = NULL, token = NULL, lease_until = NULL, started_at = NULL, progress = NULL,
+        progress_message = NULL, revision = revision + 1,
+        not_before = clock_timestamp() + $3 * interval '1 ms'
+    WHERE id = $1 AND token = $2 AND state = 'active' AND is_repeatable AND claims < max_attempts";
 
 impl PostgresStore {
     /// Gives the first job of the queue that this worker may run to it, with a lease. Returns `None` if there is none.
@@ -94,17 +137,21 @@ impl PostgresStore {
         let sql = format!(
             "UPDATE unhang.jobs
              SET state = 'active', worker = $1, token = $2, claims = claims + 1, revision = revision + 1,
-                heartbeat = 0, heard_at = clock_timestamp(), lease_until = clock_timestamp() + $5 * interval '1 ms'
+                heartbeat = 0, heard_at = clock_timestamp(),
+                lease_ms = CASE WHEN is_repeatable THEN $5 ELSE $6 END,
+                lease_until = clock_timestamp() + CASE WHEN is_repeatable THEN $5 ELSE $6 END * interval '1 ms'
              WHERE sequence = (SELECT unhang.next_job($4)
-                WHERE (SELECT count(*) FROM unhang.jobs WHERE state = 'active' AND worker = $1) < $3)
-             RETURNING {COLUMNS}, orders"
+                WHERE (SELECT count(*) FROM unhang.jobs WHERE state = 'active' AND worker = $1) < $3
+                    AND NOT EXISTS (SELECT FROM unhang.workers WHERE name = $1 AND is_drain_wanted))
+             RETURNING {COLUMNS}, orders, lease_ms"
         );
-        let values: [(&(dyn ToSql + Sync), Type); 5] = [
+        let values: [(&(dyn ToSql + Sync), Type); 6] = [
             (&request.claimant.worker, Type::TEXT),
             (&request.claimant.token, Type::TEXT),
             (&request.limit.map_or(i64::MAX, i64::from), Type::INT8),
             (&request.labels, Type::TEXT_ARRAY),
-            (&millis(request.lease), Type::FLOAT8),
+            (&millis(request.lengths.repeatable), Type::FLOAT8),
+            (&millis(request.lengths.others), Type::FLOAT8),
         ];
         let work = async |client: &mut Client| client.query_typed(&sql, &values).await;
         let rows = self.connection.run("asked for a job", Repetition::Forbidden, &work)?;
@@ -116,36 +163,47 @@ impl PostgresStore {
     /// # Errors
     /// Fails if the store cannot be asked.
     pub fn leased(&mut self, worker: &str) -> Result<Vec<LeasedJob>, PostgresError> {
-        let sql = format!("SELECT {COLUMNS}, orders FROM unhang.jobs WHERE state = 'active' AND worker = $1");
+        let sql = format!(
+            "SELECT {COLUMNS}, orders, lease_ms FROM unhang.jobs WHERE state = 'active' AND worker = $1"
+        );
         let rows = self.rows("looked for the jobs of a worker", &sql, &[(&worker, Type::TEXT)])?;
         rows.iter().map(|row| self.leased_job(row)).collect()
     }
 
     fn leased_job(&self, row: &Row) -> Result<LeasedJob, PostgresError> {
         let work: Option<String> = row.get("orders");
-        Ok(LeasedJob { job: self.read(row)?, work: work.unwrap_or_default() })
+        let length = length(row.get("lease_ms"));
+        Ok(LeasedJob { job: self.read(row)?, work: work.unwrap_or_default(), length })
     }
 
-    /// Prolongs the leases of these jobs, each with its token. Returns those that are still the worker's.
+    /// Prolongs the leases of these jobs. Returns those that are still the worker's.
     ///
     /// # Errors
     /// Fails if the store cannot be asked, or cannot write. No lease counts as prolonged then.
-    pub fn renew(
-        &mut self,
-        jobs: &[(JobId, &str)],
-        lease: Duration,
-    ) -> Result<Vec<LeaseRenewal>, PostgresError> {
-        let ids: Vec<&str> = jobs.iter().map(|(id, _)| id.as_str()).collect();
-        let tokens: Vec<&str> = jobs.iter().map(|(_, token)| *token).collect();
+    pub fn renew(&mut self, jobs: &[JobHeartbeat<'_>]) -> Result<Vec<LeaseRenewal>, PostgresError> {
+        let ids: Vec<&str> = jobs.iter().map(|job| job.id.as_str()).collect();
+        let tokens: Vec<&str> = jobs.iter().map(|job| job.token).collect();
+        let starts: Vec<Option<i64>> = jobs.iter().map(|job| job.started_at.map(unix_millis)).collect();
+        let fractions: Vec<Option<f64>> =
+            jobs.iter().map(|job| job.progress.and_then(|progress| progress.fraction)).collect();
+        let messages: Vec<Option<&str>> =
+            jobs.iter().map(|job| job.progress.and_then(|progress| progress.message.as_deref())).collect();
         let rows = self.rows(
             "sent a heartbeat",
             "UPDATE unhang.jobs AS job
              SET heartbeat = heartbeat + 1, heard_at = clock_timestamp(),
-                lease_until = clock_timestamp() + $3 * interval '1 ms'
-             FROM unnest($1, $2) AS held (id, token)
+                lease_until = clock_timestamp() + lease_ms * interval '1 ms',
+                started_at = held.started_at, progress = held.progress, progress_message = held.message
+             FROM unnest($1, $2, $3, $4, $5) AS held (id, token, started_at, progress, message)
              WHERE job.id = held.id AND job.token = held.token AND job.state = 'active'
              RETURNING job.id, job.is_cancel_wanted",
-            &[(&ids, Type::TEXT_ARRAY), (&tokens, Type::TEXT_ARRAY), (&millis(lease), Type::FLOAT8)],
+            &[
+                (&ids, Type::TEXT_ARRAY),
+                (&tokens, Type::TEXT_ARRAY),
+                (&starts, Type::INT8_ARRAY),
+                (&fractions, Type::FLOAT8_ARRAY),
+                (&messages, Type::TEXT_ARRAY),
+            ],
         )?;
         let renewal = |row: &Row| {
             let id = row.get::<_, &str>(0).parse().ok()?;
@@ -168,31 +226,35 @@ impl PostgresStore {
         )
     }
 
-    /// Returns the jobs whose lease is over by the database's clock, the longest silence first, at most `limit`.
+    /// Returns the leases of workers that have missed heartbeats, the longest silence first, at most `limit`.
     ///
     /// # Errors
     /// Fails if the store cannot be asked.
-    pub fn expired(&mut self, limit: u32) -> Result<Vec<ExpiredLease>, PostgresError> {
+    pub fn silent(&mut self, limit: u32) -> Result<Vec<SilentLease>, PostgresError> {
         let rows = self.rows(
             "looked for lost workers",
             "SELECT id, worker, token, heartbeat, claims, is_repeatable AND claims < max_attempts,
-                (extract(epoch FROM clock_timestamp() - heard_at) * 1000)::bigint
-             FROM unhang.jobs WHERE state = 'active' AND lease_until < clock_timestamp()
-             ORDER BY lease_until LIMIT $1",
-            &[(&i64::from(limit), Type::INT8)],
+                (extract(epoch FROM clock_timestamp() - heard_at) * 1000)::float8,
+                lease_ms, lease_until < clock_timestamp()
+             FROM unhang.jobs
+             WHERE state = 'active' AND heard_at + lease_ms / $2 * interval '1 ms' < clock_timestamp()
+             ORDER BY heard_at LIMIT $1",
+            &[(&i64::from(limit), Type::INT8), (&f64::from(SILENT_SHARE), Type::FLOAT8)],
         )?;
-        let expired = |row: &Row| {
-            Some(ExpiredLease {
+        let silent = |row: &Row| {
+            Some(SilentLease {
                 id: row.get::<_, &str>(0).parse().ok()?,
                 worker: row.get(1),
                 token: row.get(2),
                 heartbeat: row.get(3),
                 claims: u32::try_from(row.get::<_, i32>(4)).unwrap_or_default(),
                 may_run_again: row.get(5),
-                silent_for: Duration::from_millis(u64::try_from(row.get::<_, i64>(6)).unwrap_or_default()),
+                silent_for: length(row.get(6)),
+                length: length(row.get(7)),
+                is_over: row.get(8),
             })
         };
-        Ok(rows.iter().filter_map(expired).collect())
+        Ok(rows.iter().filter_map(silent).collect())
     }
 
     /// Puts a repeatable job of a lost worker back into the queue, after a pause that doubles with each claim. Returns false if a heartbeat or
@@ -200,21 +262,45 @@ impl PostgresStore {
     ///
     /// # Errors
     /// Fails if the store cannot be asked, or cannot write.
-    pub fn queue_again(&mut self, lease: &ExpiredLease) -> Result<bool, PostgresError> {
-        let pause = Duration::from_secs(1 << lease.claims.min(16)).min(LONGEST_PAUSE);
+    pub fn queue_again(&mut self, lease: &SilentLease) -> Result<bool, PostgresError> {
         self.changes(
             "queued the job of a lost worker again",
-            "UPDATE unhang.jobs
-             SET state = 'queued', worker = NULL, token = NULL, lease_until = NULL, revision = revision + 1,
-                not_before = clock_timestamp() + $4 * interval '1 ms'
-             WHERE id = $1 AND token = $2 AND heartbeat = $3 AND state = 'active'
-                AND lease_until < clock_timestamp() AND is_repeatable AND claims < max_attempts",
+            &format!("{QUEUE_AGAIN} AND heartbeat = $4 AND lease_until < clock_timestamp()"),
             &[
                 (&lease.id.as_str(), Type::TEXT),
                 (&lease.token, Type::TEXT),
+                (&pause(lease.claims), Type::FLOAT8),
                 (&lease.heartbeat, Type::INT8),
-                (&millis(pause), Type::FLOAT8),
             ],
+        )
+    }
+
+    /// Puts a repeatable job back into the queue whose work does not run any more, as its worker knows. Returns false if the job is not the
+    /// worker's any more, or may not run again.
+    ///
+    /// # Errors
+    /// Fails if the store cannot be asked, or cannot write.
+    pub fn give_back(&mut self, id: JobId, token: &str, claims: u32) -> Result<bool, PostgresError> {
+        self.changes(
+            "gave a job back",
+            QUEUE_AGAIN,
+            &[(&id.as_str(), Type::TEXT), (&token, Type::TEXT), (&pause(claims), Type::FLOAT8)],
+        )
+    }
+
+    /// Puts a job back into the queue whose work has not begun, as its worker knows. The claim does not count. Returns false if the job is
+    /// not the worker's any more.
+    ///
+    /// # Errors
+    /// Fails if the store cannot be asked, or cannot write.
+    pub fn put_back(&mut self, id: JobId, token: &str) -> Result<bool, PostgresError> {
+        self.changes(
+            "put a job back",
+            "UPDATE unhang.jobs
+             SET state = 'queued', worker = NULL, token = NULL, lease_until = NULL, claims = claims - 1,
+                revision = revision + 1
+             WHERE id = $1 AND token = $2 AND state = 'active'",
+            &[(&id.as_str(), Type::TEXT), (&token, Type::TEXT)],
         )
     }
 
@@ -223,7 +309,7 @@ impl PostgresStore {
     ///
     /// # Errors
     /// Fails if the store cannot be asked, or cannot write.
-    pub fn end_lost(&mut self, lease: &ExpiredLease, record: &JobRecord) -> Result<bool, PostgresError> {
+    pub fn end_lost(&mut self, lease: &SilentLease, record: &JobRecord) -> Result<bool, PostgresError> {
         self.changes(
             "ended the job of a lost worker",
             "UPDATE unhang.jobs
@@ -242,7 +328,17 @@ impl PostgresStore {
     }
 }
 
+/// Returns the pause before the next claim of a job, in milliseconds.
+fn pause(claims: u32) -> f64 {
+    millis(Duration::from_secs(1 << claims.min(16)).min(LONGEST_PAUSE))
+}
+
 /// Returns a length for `interval '1 ms'`. Lengths of leases have no more than milliseconds.
-fn millis(length: Duration) -> f64 {
+pub(crate) fn millis(length: Duration) -> f64 {
     length.as_secs_f64() * 1000.0
+}
+
+/// Returns the length of so many milliseconds; zero for a negative number, as after a step of the database's clock.
+pub(crate) fn length(millis: f64) -> Duration {
+    Duration::try_from_secs_f64(millis / 1000.0).unwrap_or_default()
 }

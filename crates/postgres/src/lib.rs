@@ -14,16 +14,22 @@ mod address;
 mod connection;
 mod error;
 mod leases;
+mod outputs;
 mod password_file;
 mod schema;
+mod shared_jobs;
 mod store;
 mod sweeper;
 mod tls;
+mod workers;
 
 pub use self::{
     address::{AddressError, PasswordSources, StoreAddress},
     error::PostgresError,
-    leases::{DEFAULT_LEASE, ExpiredLease, LeaseRenewal, LeaseRequest, LeasedJob},
+    leases::{JobHeartbeat, LeaseLengths, LeaseRenewal, LeaseRequest, LeasedJob, SilentLease},
+    outputs::LogExtent,
+    shared_jobs::PostgresJobs,
     store::{PostgresStore, SharedOrders, WorkerClaim},
     sweeper::LeaseSweeper,
+    workers::{KnownWorker, WorkerList, WorkerNote},
 };

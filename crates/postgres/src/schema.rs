@@ -46,13 +46,45 @@ const MIGRATIONS: &[Migration] = &[Migration {
             token text,
             heartbeat bigint NOT NULL DEFAULT 0,
             heard_at timestamptz,
+            lease_ms double precision,
             lease_until timestamptz,
             not_before timestamptz,
+            started_at bigint,
+            progress double precision,
+            progress_message text,
             is_cancel_wanted boolean NOT NULL DEFAULT false,
             completed_at bigint,
             retention_ms bigint NOT NULL,
             record text NOT NULL,
             orders text
+        );
+        CREATE TABLE unhang.log_blocks (
+            job bigint NOT NULL REFERENCES unhang.jobs (sequence) ON DELETE CASCADE,
+            attempt integer NOT NULL,
+            stream smallint NOT NULL,
+            block bigint NOT NULL,
+            first bigint NOT NULL,
+            bytes bytea NOT NULL,
+            PRIMARY KEY (job, attempt, stream, block)
+        );
+        CREATE TABLE unhang.file_pieces (
+            job bigint NOT NULL REFERENCES unhang.jobs (sequence) ON DELETE CASCADE,
+            attempt integer NOT NULL,
+            name text NOT NULL,
+            piece integer NOT NULL,
+            bytes bytea NOT NULL,
+            PRIMARY KEY (job, attempt, name, piece)
+        );
+        CREATE TABLE unhang.workers (
+            name text PRIMARY KEY,
+            host text NOT NULL,
+            version text NOT NULL,
+            labels text[] NOT NULL,
+            slots integer NOT NULL,
+            is_drain_wanted boolean NOT NULL DEFAULT false,
+            silent_after_ms double precision NOT NULL,
+            started_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+            heard_at timestamptz NOT NULL DEFAULT clock_timestamp()
         );
         CREATE INDEX jobs_queued ON unhang.jobs (sequence) WHERE state = 'queued';
         CREATE INDEX jobs_active ON unhang.jobs (worker) WHERE state = 'active';

@@ -27,13 +27,26 @@ use crate::{
     address::StoreAddress,
     connection::{DatabaseConnection, Repetition},
     error::PostgresError,
-    leases::{DEFAULT_LEASE, LeaseRequest},
+    leases::{LeaseLengths, LeaseRequest},
+    outputs::pieces,
 };
 
 /// The columns that [`PostgresStore::read`] reads.
 pub(crate) const COLUMNS: &str = "id, sequence, revision, state, worker, token, claims, record";
 /// The longest retention that the tables hold, in milliseconds: more than a hundred million years.
 const LONGEST_RETENTION: u64 = 1 << 62;
+
+/// Inserts jobs, and returns the ids of those that nobody had.
+const INSERT: &str =
+    "INSERT INTO unhang.jobs (id, state, owner, retention_ms, record, orders, is_repeatable, max_attempts, labels)
+     SELECT id, state, owner, retention_ms, record, orders, is_repeatable, max_attempts, labels::text[]
+     FROM unnest($1, $2, $3, $4, $5, $6, $7, $8, $9) WITH ORDINALITY
+        AS job (id, state, owner, retention_ms, record, orders, is_repeatable, max_attempts, labels, place)
+     ORDER BY place ON CONFLICT (id) DO NOTHING RETURNING id";
+
+/// Inserts a piece of a file that a job has before its first attempt.
+const INSERT_INPUT: &str = "INSERT INTO unhang.file_pieces (job, attempt, name, piece, bytes)
+     SELECT sequence, 0, $2, $3, $4 FROM unhang.jobs WHERE id = $1";
 
 /// A connection to the store that many machines share. Its methods block, and must not run on a thread that drives asynchronous tasks.
 #[derive(Debug)]
@@ -130,6 +143,40 @@ impl PostgresStore {
         Ok(rows.iter().filter_map(job).collect())
     }
 
+    /// Accepts a job with the files that are in the work's folder before it starts, all in one transaction. Returns false if another job has
+    /// the id.
+    ///
+    /// # Errors
+    /// Fails if the store cannot be asked, or cannot write.
+    pub fn accept_with_inputs(
+        &mut self,
+        job: JobEntry<'_, SharedOrders>,
+        inputs: &[(String, Vec<u8>)],
+    ) -> Result<bool, PostgresError> {
+        let record = job.record;
+        let rows = JobRows::new(self, &[job])?;
+        let work = async |client: &mut Client| {
+            let transaction = client.transaction().await?;
+            let inserted = transaction.query_typed(INSERT, &rows.values()).await?;
+            for (name, content) in inputs.iter().filter(|_| !inserted.is_empty()) {
+                for (piece, bytes) in pieces(content) {
+                    let values: [(&(dyn ToSql + Sync), Type); 4] = [
+                        (&record.job_id.as_str(), Type::TEXT),
+                        (&name, Type::TEXT),
+                        (&piece, Type::INT4),
+                        (&bytes, Type::BYTEA),
+                    ];
+                    transaction.execute_typed(INSERT_INPUT, &values).await?;
+                }
+            }
+            transaction.commit().await?;
+            Ok(inserted.iter().map(|row| row.get(0)).collect())
+        };
+        let inserted = self.connection.run("submitted a job", Repetition::Allowed, &work)?;
+        let accepted = self.accepted(&[JobEntry { record, orders: None }], &inserted)?;
+        Ok(accepted.first() == Some(&true))
+    }
+
     /// Returns those of these submissions that were accepted, now or before.
     fn accepted(
         &mut self,
@@ -147,53 +194,79 @@ impl PostgresStore {
     }
 }
 
+/// The rows of jobs that are about to be accepted, column by column.
+struct JobRows<'a> {
+    ids: Vec<&'a str>,
+    states: Vec<&'a str>,
+    owners: Vec<Option<&'a str>>,
+    retentions: Vec<i64>,
+    records: Vec<String>,
+    work: Vec<&'a str>,
+    are_repeatable: Vec<bool>,
+    attempts: Vec<i32>,
+    /// An array of arrays must not have rows of different lengths, so the labels are texts.
+    labels: Vec<String>,
+}
+
+impl<'a> JobRows<'a> {
+    fn new(store: &PostgresStore, jobs: &[JobEntry<'a, SharedOrders>]) -> Result<Self, PostgresError> {
+        let mut rows = JobRows {
+            ids: Vec::new(),
+            states: Vec::new(),
+            owners: Vec::new(),
+            retentions: Vec::new(),
+            records: Vec::new(),
+            work: Vec::new(),
+            are_repeatable: Vec::new(),
+            attempts: Vec::new(),
+            labels: Vec::new(),
+        };
+        for JobEntry { record, orders } in jobs {
+            rows.ids.push(record.job_id.as_str());
+            rows.states.push(state_column(record.status));
+            rows.owners.push(record.owner.as_deref());
+            rows.retentions.push(retention(record));
+            rows.records.push(store.to_json(record)?);
+            rows.work.push(orders.map_or("", |orders| &orders.work));
+            rows.are_repeatable.push(orders.is_some_and(|orders| orders.is_repeatable));
+            let attempts = orders.map_or(0, |orders| orders.max_attempts);
+            rows.attempts.push(i32::try_from(attempts).unwrap_or(i32::MAX));
+            rows.labels.push(array(orders.map_or(&[], |orders| &orders.labels)));
+        }
+        Ok(rows)
+    }
+
+    /// Returns the values of [`INSERT`].
+    fn values(&self) -> [(&(dyn ToSql + Sync), Type); 9] {
+        [
+            (&self.ids, Type::TEXT_ARRAY),
+            (&self.states, Type::TEXT_ARRAY),
+            (&self.owners, Type::TEXT_ARRAY),
+            (&self.retentions, Type::INT8_ARRAY),
+            (&self.records, Type::TEXT_ARRAY),
+            (&self.work, Type::TEXT_ARRAY),
+            (&self.are_repeatable, Type::BOOL_ARRAY),
+            (&self.attempts, Type::INT4_ARRAY),
+            (&self.labels, Type::TEXT_ARRAY),
+        ]
+    }
+}
+
 impl JobStore for PostgresStore {
     type Claimant = WorkerClaim;
     type Orders = SharedOrders;
     type Error = PostgresError;
 
     fn accept(&mut self, jobs: &[JobEntry<'_, SharedOrders>]) -> Result<Vec<bool>, PostgresError> {
-        let records: Vec<&JobRecord> = jobs.iter().map(|job| job.record).collect();
-        let none = SharedOrders::default();
-        let orders: Vec<&SharedOrders> = jobs.iter().map(|job| job.orders.unwrap_or(&none)).collect();
-        let ids: Vec<&str> = records.iter().map(|record| record.job_id.as_str()).collect();
-        let states: Vec<&str> = records.iter().map(|record| state_column(record.status)).collect();
-        let owners: Vec<Option<&str>> = records.iter().map(|record| record.owner.as_deref()).collect();
-        let retentions: Vec<i64> = records.iter().map(|record| retention(record)).collect();
-        let texts: Vec<String> =
-            records.iter().map(|record| self.to_json(record)).collect::<Result<_, _>>()?;
-        let work: Vec<&str> = orders.iter().map(|orders| orders.work.as_str()).collect();
-        let are_repeatable: Vec<bool> = orders.iter().map(|orders| orders.is_repeatable).collect();
-        let attempts: Vec<i32> =
-            orders.iter().map(|orders| i32::try_from(orders.max_attempts).unwrap_or(i32::MAX)).collect();
-        // An array of arrays must not have rows of different lengths, so the labels come as text.
-        let labels: Vec<String> = orders.iter().map(|orders| array(&orders.labels)).collect();
-        let inserted = self.rows(
-            "submitted a job",
-            "INSERT INTO unhang.jobs (id, state, owner, retention_ms, record, orders, is_repeatable, max_attempts, labels)
-             SELECT id, state, owner, retention_ms, record, orders, is_repeatable, max_attempts, labels::text[]
-             FROM unnest($1, $2, $3, $4, $5, $6, $7, $8, $9) WITH ORDINALITY
-                AS job (id, state, owner, retention_ms, record, orders, is_repeatable, max_attempts, labels, place)
-             ORDER BY place ON CONFLICT (id) DO NOTHING RETURNING id",
-            &[
-                (&ids, Type::TEXT_ARRAY),
-                (&states, Type::TEXT_ARRAY),
-                (&owners, Type::TEXT_ARRAY),
-                (&retentions, Type::INT8_ARRAY),
-                (&texts, Type::TEXT_ARRAY),
-                (&work, Type::TEXT_ARRAY),
-                (&are_repeatable, Type::BOOL_ARRAY),
-                (&attempts, Type::INT4_ARRAY),
-                (&labels, Type::TEXT_ARRAY),
-            ],
-        )?;
+        let rows = JobRows::new(self, jobs)?;
+        let inserted = self.rows("submitted a job", INSERT, &rows.values())?;
         self.accepted(jobs, &inserted.iter().map(|row| row.get(0)).collect())
     }
 
-    /// Gives out jobs without labels, with the lease of [`DEFAULT_LEASE`].
+    /// Gives out jobs without labels, with the usual leases.
     fn claim(&mut self, claimant: &WorkerClaim, limit: Option<u32>) -> Result<Option<JobId>, PostgresError> {
-        let lease = DEFAULT_LEASE;
-        let claimed = self.lease(&LeaseRequest { claimant, labels: &[], limit, lease })?;
+        let lengths = LeaseLengths::default();
+        let claimed = self.lease(&LeaseRequest { claimant, labels: &[], limit, lengths })?;
         Ok(claimed.map(|claimed| claimed.job.record.job_id))
     }
 
@@ -263,7 +336,7 @@ impl JobStore for PostgresStore {
             "looked for ended jobs",
             &sql,
             &[
-                (&millis(moment), Type::INT8),
+                (&unix_millis(moment), Type::INT8),
                 (&(kept == KeptAsAccepted::No), Type::BOOL),
                 (&i64::from(limit), Type::INT8),
             ],
@@ -290,7 +363,7 @@ impl JobStore for PostgresStore {
 }
 
 /// Reads a row with [`COLUMNS`].
-fn read(row: &Row) -> Result<StoredJob<WorkerClaim>, serde_json::Error> {
+pub(crate) fn read(row: &Row) -> Result<StoredJob<WorkerClaim>, serde_json::Error> {
     let (state, record): (&str, &str) = (row.get(3), row.get(7));
     let is_active = state == state_column(JobState::Running);
     // The token of a job that has ended stays in its row, for the worker that finds a lost end.
@@ -308,10 +381,11 @@ fn read(row: &Row) -> Result<StoredJob<WorkerClaim>, serde_json::Error> {
 
 /// Returns the time of the end of a job, in milliseconds since 1970; `None` if it has not ended.
 pub(crate) fn completed_at(record: &JobRecord) -> Option<i64> {
-    record.ending.as_ref().map(|ending| millis(ending.completed_at))
+    record.ending.as_ref().map(|ending| unix_millis(ending.completed_at))
 }
 
-fn millis(moment: JobTimestamp) -> i64 {
+/// Returns a time in milliseconds since 1970.
+pub(crate) fn unix_millis(moment: JobTimestamp) -> i64 {
     i64::try_from(moment.millis()).unwrap_or(i64::MAX)
 }
 

@@ -148,6 +148,7 @@ fn head() -> Map<String, Value> {
             "description": "The number of questions that the call waits with. A client that follows the task can answer them.",
         },
         "wait_reason": { "type": "string", "description": "The reason why the job does not start although a slot is free." },
+        "worker": { "type": "string", "description": "The worker that has the job, if many machines share the jobs." },
         "exit_code": { "type": "integer" },
         "signal": { "type": "integer" },
         "reason": { "type": "string", "description": "The reason for the end of the job, in one word." },

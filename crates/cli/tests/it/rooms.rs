@@ -9,6 +9,7 @@ const TABLE: &[(&str, &[&str], &[&str])] = &[
     ("unhang-proc", &[], &["unhang-zoo"]),
     ("unhang-jobs", &["unhang-proc"], &["unhang-zoo"]),
     ("unhang-postgres", &["unhang-jobs"], &["unhang-zoo"]),
+    ("unhang-worker", &["unhang-jobs", "unhang-postgres", "unhang-proc"], &["unhang-zoo"]),
     ("unhang-net", &["unhang-wire"], &[]),
     ("unhang-demo-servers", &[], &[]),
     ("unhang-zoo", &["unhang-demo-servers"], &[]),

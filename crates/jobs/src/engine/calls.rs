@@ -44,7 +44,6 @@ use super::{
     held_calls::LetGoCall,
     journal::LogWriter,
     keepers::{self, ResumedCall},
-    memory::JobStatus,
     same_calls, tickets, writer,
 };
 use crate::{
@@ -55,6 +54,7 @@ use crate::{
     record::{CallRecord, CallTicket, FORMAT, Holder, JobRecord, JobState},
     room::{ROOM_LOOK, is_full},
     settle::{settle, write_ending},
+    status::JobStatus,
     store::{JobStore, ShimStarter},
     submission::{LOG_LIMIT, PreparedSubmission, STOP_GRACE, discard, millis},
     timestamp::JobTimestamp,

@@ -20,16 +20,18 @@ use std::{path::Path, time::Duration};
 use rustix::process::Signal;
 use unhang_proc::identity::{Identity, boot_id};
 
-use super::{EngineState, memory::JobStatus};
+use super::EngineState;
 use crate::{
     error::JobError,
-    folder::{CANCEL, DataFolder, FileError, JobFolder, RECORD, RUN},
+    folder::{CANCEL, DataFolder, FileError, JobFolder, LEASE, RECORD, RUN},
     id::JobId,
     judge::{JobFinding, judge},
     record::{JobRecord, JobState, RunRecord},
     room::is_full,
+    status::JobStatus,
     store::{JobStore, SqliteStore, StoreError},
     wait::{WaitLimit, pause},
+    work_lease::WorkLease,
 };
 
 /// The time that a supervisor may take beyond the job's own grace: the sweep of two seconds, and the disk.
@@ -50,11 +52,9 @@ pub(super) fn longest(record: &JobRecord) -> Duration {
     record.stop_grace() + SHIM_LIMIT + FORCE_LIMIT
 }
 
+/// Cancels a job, and waits for its end.
 pub(super) fn cancel(inner: &EngineState, id: JobId) -> Result<JobStatus, JobError> {
-    let status = inner.status(id)?;
-    if status.record.status.is_final() {
-        return Err(JobError::HasEnded { id, status: status.record.status });
-    }
+    let record = open_job(inner, id)?;
     let folder = inner.data.job(id);
     // If something else lies in the folder's place, nobody is there to read the wish.
     if !folder.is_something_else() {
@@ -62,21 +62,44 @@ pub(super) fn cancel(inner: &EngineState, id: JobId) -> Result<JobStatus, JobErr
         folder.create_if_missing()?;
         leave_wish(&folder)?;
     }
-    let wait_limit = WaitLimit::after(status.record.stop_grace() + SHIM_LIMIT);
-    let end = WaitLimit::after(longest(&status.record));
-    let (mut was_told, mut was_killed, mut gone) = (false, false, None);
+    let status = until_ended(inner, id, Some(record.stop_grace() + SHIM_LIMIT))?;
+    match status.record.status {
+        JobState::Cancelled => Ok(status),
+        // The job ended before the wish reached it.
+        status => Err(JobError::HasEnded { id, status }),
+    }
+}
+
+/// Ends the lease of a job at once, and waits for the end of the job: work that runs is killed, and work that has not begun never begins.
+pub(super) fn revoke(inner: &EngineState, id: JobId) -> Result<JobStatus, JobError> {
+    open_job(inner, id)?;
+    inner.data.job(id).write_lightly(LEASE, &WorkLease::until(&inner.starter.boot_id, Duration::ZERO))?;
+    until_ended(inner, id, None)
+}
+
+/// Returns the record of a job that has not ended.
+fn open_job(inner: &EngineState, id: JobId) -> Result<JobRecord, JobError> {
+    let record = inner.status(id)?.record;
+    if record.status.is_final() {
+        return Err(JobError::HasEnded { id, status: record.status });
+    }
+    Ok(record)
+}
+
+/// Waits until a job has ended. Tells its supervisor to end it, and kills the supervisor if that takes longer than `patience`. Without
+/// `patience` the supervisor is killed at once.
+fn until_ended(inner: &EngineState, id: JobId, patience: Option<Duration>) -> Result<JobStatus, JobError> {
+    let folder = inner.data.job(id);
+    let wait_limit = WaitLimit::after(patience.unwrap_or_default());
+    let end = WaitLimit::after(patience.unwrap_or_default() + FORCE_LIMIT);
+    let (mut was_told, mut was_killed, mut gone) = (patience.is_none(), false, None);
     // A connection of its own: settling may wait for others that hold the state, and readers are not to wait for that.
     let (mut store, _) = SqliteStore::open(&inner.data)?;
     loop {
         let job = store.get(id)?.ok_or(JobError::NoSuchJob(id))?;
         if job.record.status.is_final() {
             inner.memory.update([job]);
-            let status = inner.status(id)?;
-            return match status.record.status {
-                JobState::Cancelled => Ok(status),
-                // The job ended before the wish reached it.
-                status => Err(JobError::HasEnded { id, status }),
-            };
+            return inner.status(id);
         }
         let judged = judge(&inner.data, &mut store, &job, &inner.admission());
         match judged.map_err(|error| without_room(inner, id, error))? {

@@ -9,53 +9,17 @@
 use std::{
     collections::{BTreeSet, HashMap, HashSet, VecDeque},
     sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
-    time::Duration,
 };
 
 use tokio::sync::watch;
 
 use crate::{
-    id::JobId,
-    progress::JobProgress,
-    record::{JobRecord, JobState},
-    store::JobRow,
+    id::JobId, progress::JobProgress, record::JobState, status::JobStatus, store::JobRow,
     timestamp::JobTimestamp,
 };
 
 /// The most ended jobs in memory. Others are read from the disk.
 const ENDED_KEPT: usize = 1000;
-
-/// A job and its current state.
-#[derive(Clone, Debug, PartialEq)]
-pub struct JobStatus {
-    /// Everything that is recorded about the job; `status` is the live one.
-    pub record: JobRecord,
-    /// The number of jobs that start before a queued job.
-    pub queue_position: Option<u32>,
-    /// The progress that the job reports.
-    pub progress: Option<JobProgress>,
-    /// Why a queued job is not started although a slot is free, or the trouble with its folder because of which nobody can look after the
-    /// job.
-    pub wait_reason: Option<String>,
-}
-
-impl JobStatus {
-    /// Returns how long the job has been running, or ran; for a queued job, how long it has waited.
-    #[must_use]
-    pub fn elapsed(&self) -> Duration {
-        let ending = self.record.ending.as_ref();
-        let end = ending.map_or_else(JobTimestamp::now, |ending| ending.completed_at);
-        end.since(self.record.started_at.unwrap_or(self.record.created_at))
-    }
-
-    /// Returns how long the job may still take at this time, by its timeout and its start; `None` if it has no limit. A job that has ended
-    /// takes no time any more.
-    #[must_use]
-    pub fn time_left(&self, now: JobTimestamp) -> Option<Duration> {
-        let left = self.record.time_left(now);
-        if self.record.status.is_final() { left.map(|_| Duration::ZERO) } else { left }
-    }
-}
 
 #[derive(Debug)]
 struct KnownJob {
@@ -103,6 +67,7 @@ impl Memory {
             queue_position: is_queued.then(|| u32::try_from(before()).unwrap_or(u32::MAX)),
             progress: known.progress.clone(),
             wait_reason: jobs.wait_of(known, id),
+            shared: None,
         })
     }
 
@@ -148,6 +113,7 @@ impl Memory {
                 queue_position: None,
                 progress: known.progress.clone(),
                 wait_reason: None,
+                shared: None,
             })
             .collect()
     }
@@ -321,10 +287,12 @@ impl KnownJobs {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::{
-        record::{EndRecord, JobEnd},
-        testing::{NOBODY, before_now, call, command, ended},
+        record::JobRecord,
+        testing::{NOBODY, call, command, ended},
     };
 
     fn row(sequence: i64, is_active: bool, record: &JobRecord) -> JobRow {
@@ -353,35 +321,6 @@ mod tests {
         let is_counted = *changes.borrow() == before + 1;
         assert_eq!(changes.has_changed().unwrap(), is_counted);
         is_counted
-    }
-
-    #[test]
-    fn a_job_has_run_until_its_end_since_it_was_started_or_else_accepted() {
-        const MINUTE: Duration = Duration::from_secs(60);
-        let status = |record| JobStatus { record, queue_position: None, progress: None, wait_reason: None };
-        let mut record = command();
-        record.created_at = before_now(10 * MINUTE);
-        let is_about = |record: &JobRecord, length: Duration| {
-            let elapsed = status(record.clone()).elapsed();
-            assert!(elapsed >= length && elapsed < length + MINUTE, "{elapsed:?}");
-        };
-        is_about(&record, 10 * MINUTE);
-        record.started_at = Some(before_now(7 * MINUTE));
-        is_about(&record, 7 * MINUTE);
-        let completed_at = before_now(3 * MINUTE);
-        record.end(&EndRecord { completed_at, ..EndRecord::without_run(JobEnd::Failed) });
-        is_about(&record, 4 * MINUTE);
-    }
-
-    #[test]
-    fn a_job_that_has_ended_takes_no_time_any_more() {
-        let status = |record| JobStatus { record, queue_position: None, progress: None, wait_reason: None };
-        let now = JobTimestamp::now();
-        let mut record = JobRecord { created_at: now, timeout_ms: Some(5000), ..command() };
-        assert_eq!(status(record.clone()).time_left(now), Some(Duration::from_secs(5)));
-        record.end(&EndRecord::without_run(JobEnd::Failed));
-        assert_eq!(status(record).time_left(now), Some(Duration::ZERO));
-        assert_eq!(status(command()).time_left(now), None);
     }
 
     #[test]

@@ -34,6 +34,7 @@ mod prune_schedule;
 mod quarantine;
 mod retention;
 mod same_calls;
+mod shared;
 mod state;
 mod system;
 #[cfg(test)]
@@ -58,7 +59,6 @@ pub use self::{
     call_end::{CallEnd, CallResult},
     call_events::FolderLooks,
     calls::{Adoption, HeldCall},
-    memory::JobStatus,
     open::{Opened, replace_damaged_database},
     options::EngineOptions,
     outputs::Results,
@@ -67,21 +67,23 @@ pub use self::{
     system::{MachineLoad, System},
 };
 use self::{
-    call_events::CallEvents, maintenance::MaintenanceThread, open::OpenedFolder, state::EngineState,
-    tickets::this_process,
+    call_events::CallEvents, maintenance::MaintenanceThread, open::OpenedFolder, shared::SharedAccess,
+    state::EngineState, tickets::this_process,
 };
+pub use crate::status::JobStatus;
 use crate::{
     document::{Document, DocumentEntry, Documents, Field},
     error::JobError,
-    folder::{FileError, JobFolder},
+    folder::{FileError, JobFolder, LEASE},
     id::JobId,
     limits::{self, Announced},
     questions::{self, CallQuestion},
     record::{FORMAT, JobRecord, JobState},
     settle::set_document,
-    store::{JobOwnerFilter, JobStore, Rebuilt, SqliteStore},
+    store::{JobOwnerFilter, JobStore, KeptAsAccepted, Rebuilt, SqliteStore},
     submission::Submission,
     timestamp::JobTimestamp,
+    work_lease::WorkLease,
 };
 
 /// The time that a submission may take. With a healthy disk it takes milliseconds.
@@ -166,6 +168,9 @@ impl Engine {
     /// Fails if the submission is not valid, its id is taken, the machine has no room, or the disk or the database fails. No trace of the
     /// job is left then. Only [`JobError::Uncertain`] and [`JobError::Unconfirmed`] leave open whether it was accepted.
     pub async fn submit(&self, submission: Submission) -> Result<JobStatus, JobError> {
+        if let Some(shared) = &self.inner.shared {
+            return shared.submit(submission, self.inner.data.clone(), self.inner.options.rules).await;
+        }
         let id = submission.id;
         let (answer, outcome) = oneshot::channel();
         let submit = async {
@@ -214,6 +219,28 @@ impl Engine {
     /// # Errors
     /// Fails if there is no such job, its data folder has gone, or the disk does not answer in time.
     pub async fn status(&self, id: JobId) -> Result<JobStatus, JobError> {
+        match self.status_in_store(id).await? {
+            Some(status) => Ok(status),
+            None => self.own_status(id).await,
+        }
+    }
+
+    /// Returns the status of a job as the store of many machines has it; `None` if there is no such store, or it does not know the job.
+    async fn status_in_store(&self, id: JobId) -> Result<Option<JobStatus>, JobError> {
+        match self.store_for(id) {
+            Some(shared) => shared.status(id).await,
+            None => Ok(None),
+        }
+    }
+
+    /// Returns the store of many machines, if this job may be there. A call is here alone, and needs no question.
+    fn store_for(&self, id: JobId) -> Option<&SharedAccess> {
+        let is_call = || self.inner.memory.status(id).is_some_and(|status| status.record.call.is_some());
+        self.inner.shared.as_ref().filter(|_| !is_call())
+    }
+
+    /// Returns the status of a job of this data folder.
+    async fn own_status(&self, id: JobId) -> Result<JobStatus, JobError> {
         match self.inner.memory.status(id) {
             Some(status) => self.inner.while_followed(status),
             None => self.run_read(move |inner| inner.status(id)).await,
@@ -286,11 +313,16 @@ impl Engine {
     /// # Errors
     /// Fails if there is no such job, or it was removed meanwhile.
     pub async fn wait(&self, id: JobId, deadline: Deadline) -> Result<JobStatus, JobError> {
+        if let Some(shared) = self.store_for(id)
+            && let Some(status) = shared.wait(id, deadline).await?
+        {
+            return Ok(status);
+        }
         let mut changes = self.inner.memory.changes();
         let mut was_seen = false;
         loop {
             changes.mark_unchanged();
-            let status = self.status(id).await;
+            let status = self.own_status(id).await;
             let status = if was_seen { status.map_err(JobError::of_known)? } else { status? };
             was_seen = true;
             // A timer would round a wait of no length up to its next millisecond, and a mere look must not take that long.
@@ -301,7 +333,7 @@ impl Engine {
             match deadline.timeout(changes.changed()).await {
                 Ok(Ok(())) => {}
                 Ok(Err(_)) => return Err(JobError::Closed),
-                Err(_) => return self.status(id).await.map_err(JobError::of_known),
+                Err(_) => return self.own_status(id).await.map_err(JobError::of_known),
             }
         }
     }
@@ -322,14 +354,25 @@ impl Engine {
         whose: JobOwnerFilter,
         limit: u32,
     ) -> Result<Vec<JobStatus>, JobError> {
-        self.run_read(move |inner| {
+        let in_store = match &self.inner.shared {
+            Some(shared) => Some(shared.newest(state, whose.clone(), limit).await?),
+            None => None,
+        };
+        let own = self.run_read(move |inner| {
             let jobs = inner.store().newest(state, &whose, limit)?;
             // A job with a slot is starting or running, which only the memory knows.
-            let status = |id| inner.status(id).ok();
-            let statuses = jobs.iter().filter_map(|job| status(job.record.job_id));
-            Ok(statuses.filter(|status| state.is_none_or(|state| status.record.status == state)).collect())
-        })
-        .await
+            let statuses = jobs.iter().filter_map(|job| inner.status(job.record.job_id).ok());
+            Ok(statuses.collect::<Vec<_>>())
+        });
+        let is_wanted = |status: &JobStatus| state.is_none_or(|state| status.record.status == state);
+        let own = own.await?.into_iter().filter(is_wanted);
+        let Some(in_store) = in_store else { return Ok(own.collect()) };
+        // Commands of this data folder are a worker's copies of jobs that the store has.
+        let mut all: Vec<_> = own.filter(|status| status.record.call.is_some()).collect();
+        all.extend(in_store.into_iter().filter(is_wanted));
+        all.sort_by_key(|status| std::cmp::Reverse(status.record.created_at));
+        all.truncate(usize::try_from(limit).unwrap_or(usize::MAX));
+        Ok(all)
     }
 
     /// Cancels a job: a queued job never starts; a running job gets SIGTERM and, after its grace, SIGKILL with everything that it started.
@@ -338,7 +381,10 @@ impl Engine {
     /// # Errors
     /// Fails if there is no such job, it has ended already, or it does not end in time.
     pub async fn cancel(&self, id: JobId) -> Result<JobStatus, JobError> {
-        let limit = cancel::longest(&self.status(id).await?.record) + CHANGE_LIMIT;
+        if let (Some(shared), Some(status)) = (&self.inner.shared, self.status_in_store(id).await?) {
+            return shared.cancel(id, status).await;
+        }
+        let limit = cancel::longest(&self.own_status(id).await?.record) + CHANGE_LIMIT;
         let inner = Arc::clone(&self.inner);
         self.inner.disk.cancel(limit, move || cancel::cancel(&inner, id)).await
     }
@@ -352,11 +398,45 @@ impl Engine {
         cancel::cancel_unopened(folder, id, cause)
     }
 
+    /// Ends the lease of a job at once: work that runs is killed with everything that it started, and work that has not begun never
+    /// begins. Returns when the job has ended.
+    ///
+    /// # Errors
+    /// Fails if there is no such job, it has ended already, or it does not end in time.
+    pub async fn revoke(&self, id: JobId) -> Result<JobStatus, JobError> {
+        let inner = Arc::clone(&self.inner);
+        self.inner.disk.cancel(CHANGE_LIMIT, move || cancel::revoke(&inner, id)).await
+    }
+
+    /// Returns the resource of this machine that is too scarce for another job, in words; `None` if there is enough.
+    ///
+    /// # Errors
+    /// Fails if the disk does not answer in time.
+    pub async fn shortage(&self) -> Result<Option<String>, JobError> {
+        self.run_read(|inner| Ok(inner.lack().map(|lack| lack.to_string()))).await
+    }
+
+    /// Lets the work of a job run until a later time of [`since_boot`](unhang_proc::identity::since_boot). Does nothing for a job whose
+    /// submission named no lease.
+    ///
+    /// # Errors
+    /// Fails if the job's folder has gone, or cannot be written.
+    pub async fn prolong(&self, id: JobId, until: Duration) -> Result<(), JobError> {
+        self.run_write(CHANGE_LIMIT, move |inner| {
+            let lease = WorkLease::until(&inner.starter.boot_id, until);
+            Ok(inner.data.job(id).write_lightly(LEASE, &lease)?)
+        })
+        .await
+    }
+
     /// Removes a job that has ended, with its folder.
     ///
     /// # Errors
     /// Fails if there is no such job or it has not ended.
     pub async fn remove(&self, id: JobId) -> Result<(), JobError> {
+        if let (Some(shared), Some(status)) = (&self.inner.shared, self.status_in_store(id).await?) {
+            return shared.remove(id, status.record.status).await;
+        }
         self.run_write(PRUNE_LIMIT, move |inner| retention::remove(inner, id)).await
     }
 
@@ -365,7 +445,14 @@ impl Engine {
     /// # Errors
     /// Fails if the database or a folder cannot be used.
     pub async fn prune(&self, older_than: Duration) -> Result<RemovedJobs, JobError> {
-        self.run_write(PRUNE_LIMIT, move |inner| retention::prune(inner, older_than)).await
+        let in_store = match &self.inner.shared {
+            Some(shared) => shared.prune(retention::ended_by(older_than), KeptAsAccepted::No).await?,
+            None => Vec::new(),
+        };
+        let mut removed =
+            self.run_write(PRUNE_LIMIT, move |inner| retention::prune(inner, older_than)).await?;
+        removed.jobs.extend(in_store);
+        Ok(removed)
     }
 
     /// Removes every job whose retention is over: both that of this engine and the retention with which the job was accepted.
@@ -409,7 +496,13 @@ impl Engine {
     /// # Errors
     /// Fails if the database cannot be read.
     pub async fn counts(&self) -> Result<Vec<(JobState, u64)>, JobError> {
-        self.run_read(system::counts).await
+        let mut counts = self.run_read(system::counts).await?;
+        if let Some(shared) = &self.inner.shared {
+            for (state, count) in shared.counts().await? {
+                counts.iter_mut().filter(|(known, _)| *known == state).for_each(|(_, known)| *known += count);
+            }
+        }
+        Ok(counts)
     }
 
     /// Reads a document of the named state that is shared or belongs to the data folder's owner; `None` if the field was never set.

@@ -1,8 +1,8 @@
 //! The options of an engine, and their defaults.
 
-use std::{path::PathBuf, thread, time::Duration};
+use std::{path::PathBuf, sync::Arc, thread, time::Duration};
 
-use crate::{limits::ToldLimits, room::Rules, shims::ShimCommand};
+use crate::{limits::ToldLimits, room::Rules, shared_jobs::SharedJobs, shims::ShimCommand};
 
 /// The options of an engine.
 #[derive(Clone, Debug)]
@@ -25,6 +25,8 @@ pub struct EngineOptions {
     pub retention: Duration,
     /// Whether a person set the retention. If so, it counts for all processes without a set one; see [`Engine::open`](super::Engine::open).
     pub retention_was_said: bool,
+    /// The store of many machines to which jobs are submitted. `None` if jobs run on this machine.
+    pub shared: Option<Arc<dyn SharedJobs>>,
 }
 
 impl EngineOptions {
@@ -46,6 +48,7 @@ impl EngineOptions {
             rests: false,
             retention: Duration::from_secs(7 * 24 * 60 * 60),
             retention_was_said: false,
+            shared: None,
         }
     }
 

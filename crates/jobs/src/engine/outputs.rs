@@ -6,19 +6,20 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, value::RawValue};
 
-use super::{Engine, EngineState, memory::JobStatus};
+use super::{Engine, EngineState};
 use crate::{
     document::MAX_DOCUMENT,
     error::JobError,
-    folder::{ERROR, FileError, OWN_WORK_FOLDER, RUN, WorkFolder},
+    folder::{ERROR, FileError, FileName, OWN_WORK_FOLDER, RUN, WorkFolder},
     id::JobId,
-    log::{LogPage, LogStream, page, raw_page, tail},
+    log::{LogPage, LogStream, MAX_PAGE, SHORTEST_PAGE, page, raw_page, tail},
     record::{JobRecord, JobState, RunRecord},
     settle::read_result,
+    status::JobStatus,
 };
 
 /// The number of bytes of the end of each log that come with the results.
-const TAIL: usize = 2000;
+pub(super) const TAIL: usize = 2000;
 
 /// The files that a job has left.
 #[derive(Clone, Debug)]
@@ -43,7 +44,22 @@ impl Engine {
     /// # Errors
     /// Fails if there is no such job, its folder is gone, or its files cannot be read.
     pub async fn results(&self, id: JobId) -> Result<Results, JobError> {
+        if let (Some(shared), Some(status)) = (&self.inner.shared, self.status_in_store(id).await?) {
+            return shared.results(status).await;
+        }
         self.run_read(move |inner| results(inner, id)).await
+    }
+
+    /// Reads a file in the work's folder, as the work has left it; `None` if there is none.
+    ///
+    /// # Errors
+    /// Fails if there is no such job, or if the file is too long or cannot be read.
+    pub async fn left_file(&self, id: JobId, name: FileName) -> Result<Option<Vec<u8>>, JobError> {
+        self.run_read(move |inner| {
+            let format = inner.status(id)?.record.format;
+            Ok(inner.data.job(id).work(format).read(name.as_str(), MAX_DOCUMENT)?)
+        })
+        .await
     }
 
     /// Reads a page of a job's log.
@@ -57,7 +73,13 @@ impl Engine {
         offset: u64,
         max_bytes: usize,
     ) -> Result<LogPage, JobError> {
-        self.read_log(id, stream, move |file, has_ended| page(file, offset, max_bytes, has_ended)).await
+        match self.log_in_store(id, stream, offset, max_bytes).await? {
+            Some((page, has_ended)) => Ok(page.between_characters(has_ended)),
+            None => {
+                self.read_log(id, stream, move |file, has_ended| page(file, offset, max_bytes, has_ended))
+                    .await
+            }
+        }
     }
 
     /// Reads a page of a job's log with the bytes as they were written, whether they are text or not.
@@ -71,7 +93,31 @@ impl Engine {
         offset: u64,
         max_bytes: usize,
     ) -> Result<LogPage<Vec<u8>>, JobError> {
-        self.read_log(id, stream, move |file, has_ended| raw_page(file, offset, max_bytes, has_ended)).await
+        match self.log_in_store(id, stream, offset, max_bytes).await? {
+            Some((page, _)) => Ok(page),
+            None => {
+                let read = move |file: &Path, has_ended| raw_page(file, offset, max_bytes, has_ended);
+                self.read_log(id, stream, read).await
+            }
+        }
+    }
+
+    /// Reads a page of the log of a job that the store of many machines has, and whether the job has ended. Returns `None` if there is no
+    /// such store, or it does not know the job.
+    async fn log_in_store(
+        &self,
+        id: JobId,
+        stream: LogStream,
+        offset: u64,
+        max_bytes: usize,
+    ) -> Result<Option<(LogPage<Vec<u8>>, bool)>, JobError> {
+        let (Some(shared), Some(status)) = (&self.inner.shared, self.status_in_store(id).await?) else {
+            return Ok(None);
+        };
+        // The status is read before the log: the whole log is there when the end is.
+        let has_ended = status.record.status.is_final();
+        let max_bytes = max_bytes.clamp(SHORTEST_PAGE, MAX_PAGE);
+        Ok(Some((shared.log_page(id, stream, offset, max_bytes, has_ended).await?, has_ended)))
     }
 
     async fn read_log<T: Send + 'static>(

@@ -12,11 +12,12 @@ use std::{
 
 use unhang_proc::tree::now;
 
-use super::{EngineState, memory::JobStatus};
+use super::EngineState;
 use crate::{
     error::JobError,
     folder::{DataFolder, presence::AWAY_LIMIT},
     id::JobId,
+    status::JobStatus,
 };
 
 /// The time since which the data folder is not where it was, if it has gone.

@@ -74,7 +74,7 @@ pub(super) struct Expired {
 }
 
 /// Returns the moment before which a job has to have ended to be older than `age`.
-fn ended_by(age: Duration) -> JobTimestamp {
+pub(super) fn ended_by(age: Duration) -> JobTimestamp {
     let age = u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
     JobTimestamp::from_millis(JobTimestamp::now().millis().saturating_sub(age))
 }

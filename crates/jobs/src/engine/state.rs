@@ -8,11 +8,8 @@ use std::{
 };
 
 use super::{
-    disk::DiskThreads,
-    held_calls::Calls,
-    memory::{JobStatus, Memory},
-    options::EngineOptions,
-    presence::FolderPresence,
+    disk::DiskThreads, held_calls::Calls, memory::Memory, options::EngineOptions, presence::FolderPresence,
+    shared::SharedAccess,
 };
 use crate::{
     error::JobError,
@@ -21,6 +18,7 @@ use crate::{
     limits,
     room::{MemoryGauge, RoomShortage},
     shims,
+    status::JobStatus,
     store::{JobAdmission, JobStore, ShimStarter, SqliteStore},
 };
 
@@ -38,6 +36,8 @@ pub(crate) struct EngineState {
     /// The connection for rare questions; held for one short transaction at a time.
     store: Mutex<SqliteStore>,
     pub(super) disk: DiskThreads,
+    /// The store of many machines, if there is one.
+    pub(super) shared: Option<SharedAccess>,
 }
 
 impl EngineState {
@@ -53,6 +53,7 @@ impl EngineState {
             starter,
             gauge: MemoryGauge::default(),
             calls: Calls::new(options.rests),
+            shared: options.shared.clone().map(SharedAccess::new),
             options,
             store: Mutex::new(store),
             disk: DiskThreads::new(data.path().to_owned()),
@@ -129,7 +130,7 @@ impl EngineState {
             self.memory.update([job]);
             return self.memory.status(id).ok_or(JobError::NoSuchJob(id));
         }
-        Ok(JobStatus { record: job.record, queue_position: None, progress: None, wait_reason: None })
+        Ok(JobStatus::of(job.record))
     }
 }
 

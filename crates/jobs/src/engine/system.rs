@@ -8,8 +8,8 @@ use unhang_proc::{
     shared_fate::ties,
 };
 
-use super::{EngineState, memory::JobStatus};
-use crate::{error::JobError, record::JobState, store::JobStore, wait::pause};
+use super::EngineState;
+use crate::{error::JobError, record::JobState, status::JobStatus, store::JobStore, wait::pause};
 
 /// The time over which processor time is measured (J-81).
 const SAMPLE: Duration = Duration::from_millis(100);

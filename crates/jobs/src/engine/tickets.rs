@@ -26,7 +26,6 @@ use unhang_proc::lock::Lock;
 use super::{
     CHANGE_LIMIT, EngineState,
     calls::{HeldCall, UnclaimedCall},
-    memory::JobStatus,
 };
 use crate::{
     error::JobError,
@@ -34,6 +33,7 @@ use crate::{
     id::JobId,
     judge_call::{CallHolder, left, may_be_taken_up},
     record::{CallRecord, CallTicket, Holder, JobRecord},
+    status::JobStatus,
     store::ShimStarter,
 };
 

@@ -43,7 +43,10 @@ use unhang_proc::{
     watch::{ForkSide, divide},
 };
 
-use self::{cap::Logs, outcome::Stopped};
+use self::{
+    cap::Logs,
+    outcome::{LEASE_OVER, Stopped},
+};
 use crate::{
     folder::{
         ARGUMENTS, CANCEL, DataFolder, EXIT, FileError, JobFolder, LAUNCH, LOCK, RECORD, RUN, STDERR, STDOUT,
@@ -60,6 +63,7 @@ use crate::{
     store::{JobAdmission, JobStore, ShimStarter, SqliteStore, StoreError},
     timestamp::JobTimestamp,
     wait::{WaitLimit, look_until, pause},
+    work_lease::WatchedLease,
 };
 
 /// The time for which the lock is tried: other processes that look at the job hold it for moments.
@@ -230,6 +234,11 @@ impl<'a> Shim<'a> {
         // The signals are caught before anybody can read this process's identity: a process that wants the job to end signals it.
         let stops = StopSignals::listen(&[Signal::TERM, Signal::INT, Signal::HUP])?;
         // The record need not outlive a power failure: a job that had a slot before one is taken for begun anyway.
+        let boot_id = run.boot_id.clone();
+        let mut lease = WatchedLease::new(&self.folder, &boot_id, orders.lease.clone());
+        if lease.is_over() {
+            return Ok(EndRecord::without_run(JobEnd::Failed).because(EndReason::LeaseOver, LEASE_OVER));
+        }
         let begin = || {
             let is_wanted = !self.folder.has(CANCEL);
             run.started_at = JobTimestamp::now();
@@ -264,7 +273,7 @@ impl<'a> Shim<'a> {
         let mut untold = PendingRunRecord { run: Some(&run), record: &record, again_at: None };
         // If the disk has no room now, `hold` tells it later.
         let _ = self.tell(&mut untold);
-        let (exit, stopped, swept) = self.hold(tree, logs, untold);
+        let (exit, stopped, swept) = self.hold(tree, logs, untold, lease);
         // The remaining work is like any other, and submitters go first.
         ask_for_usual_turns();
         (self.witness)(ShimStep::Ended);
@@ -347,6 +356,7 @@ impl<'a> Shim<'a> {
         mut tree: ProcessTree,
         mut logs: Logs,
         mut untold: PendingRunRecord<'_>,
+        mut lease: WatchedLease<'_>,
     ) -> (Exit, Option<Stopped>, SweptTree) {
         let record = untold.record;
         let timeout = record.timeout();
@@ -356,6 +366,10 @@ impl<'a> Shim<'a> {
         let exit = loop {
             if let Some(exit) = tree.reap() {
                 break Some(exit);
+            }
+            if lease.is_over() {
+                stop.get_or_insert((Stopped::LeaseOver, tree::now()));
+                break None;
             }
             let next = stop.map_or(deadline, |(_, kill_at)| Some(kill_at));
             let is_due = next.is_some_and(|next| tree::now() >= next);
@@ -376,9 +390,10 @@ impl<'a> Shim<'a> {
                 // A write that fails is tried again.
                 let _ = self.tell(&mut untold);
             }
-            let next = [next, untold.again_at].into_iter().flatten().min();
+            let next =
+                [next, untold.again_at].into_iter().flatten().map(|next| next.saturating_sub(tree::now()));
             // If a log cannot be kept short, the job goes on all the same: ending it would lose more.
-            let _ = logs.wait(&tree, next.map(|next| next.saturating_sub(tree::now())));
+            let _ = logs.wait(&tree, next.chain(lease.next_look()).min());
         };
         let swept = tree.sweep(tree::SWEEP_LIMIT);
         let exit = exit.or_else(|| tree.reap()).unwrap_or(Exit::Unknown);

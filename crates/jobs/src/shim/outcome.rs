@@ -15,6 +15,9 @@ use crate::{
 /// The most characters of a failed work's own account that are told together with its end.
 const LONGEST_WORDS: usize = 300;
 
+/// The end of a job whose worker could not prolong the lease.
+pub(super) const LEASE_OVER: &str = "its worker could not prolong the lease, so the work was ended";
+
 /// The reason why the work had to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stopped {
@@ -22,6 +25,8 @@ pub(super) enum Stopped {
     Cancelled,
     /// The work ran longer than it may.
     Timeout,
+    /// The worker that has the job could not prolong its lease.
+    LeaseOver,
 }
 
 /// Judges the end of a job. Only work that ended with code 0 and left the agreed results counts as completed.
@@ -45,6 +50,7 @@ pub(super) fn judge(
                 format!("it ran longer than {}", humantime::format_duration(limit)),
             )
         }
+        Some(Stopped::LeaseOver) => ending.because(EndReason::LeaseOver, LEASE_OVER),
         None if !exit.is_success() => {
             let detail = own_words(work).map_or_else(|| exit.to_string(), |words| format!("{exit}: {words}"));
             EndRecord { detail: Some(detail), ..ending }
@@ -115,6 +121,7 @@ mod tests {
         use JobEnd::{Cancelled, Completed, Failed};
         let (zero, seven, killed) = (Exit::Code(0), Exit::Code(7), Exit::Signal(9));
         let (cancelled, timeout) = (Some(Stopped::Cancelled), Some(Stopped::Timeout));
+        let lease_over = Some(Stopped::LeaseOver);
         let name = Some("out.json");
         let (missing, invalid) = (Some(EndReason::ResultsMissing), Some(EndReason::ResultsInvalid));
         let other = ("other.json", "{");
@@ -132,6 +139,7 @@ mod tests {
             (killed, cancelled, name, other, Cancelled, None, ""),
             (zero, timeout, None, other, Failed, Some(EndReason::Timeout), "it ran longer than 1m 30s"),
             (killed, timeout, name, other, Failed, Some(EndReason::Timeout), "it ran longer than 1m 30s"),
+            (killed, lease_over, None, other, Failed, Some(EndReason::LeaseOver), LEASE_OVER),
         ] {
             let (is, code, signal, because, detail) = end(exit, stopped, results, file);
             let case = format!("{exit}, {stopped:?}, {results:?}, {file:?}: {detail}");

@@ -23,3 +23,4 @@ mod tickets;
 mod unstorable_ends;
 mod versions;
 mod watched;
+mod work_leases;

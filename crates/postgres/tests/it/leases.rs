@@ -10,7 +10,10 @@ use unhang_jobs::{
         suite::{StoreFixture, queued},
     },
 };
-use unhang_postgres::{ExpiredLease, LeaseRequest, LeasedJob, PostgresStore, SharedOrders, WorkerClaim};
+use unhang_postgres::{
+    JobHeartbeat, LeaseLengths, LeaseRenewal, LeaseRequest, LeasedJob, PostgresStore, SharedOrders,
+    SilentLease, WorkerClaim,
+};
 
 use crate::server::TestDatabase;
 
@@ -31,14 +34,25 @@ fn claim(worker: &str, token: &str) -> WorkerClaim {
     WorkerClaim { worker: worker.to_owned(), token: token.to_owned() }
 }
 
-fn lease(store: &mut PostgresStore, claimant: &WorkerClaim, lease: Duration) -> Option<LeasedJob> {
-    store.lease(&LeaseRequest { claimant, labels: &[], limit: None, lease }).unwrap()
+/// The same length for all jobs.
+fn all(length: Duration) -> LeaseLengths {
+    LeaseLengths { repeatable: length, others: length }
+}
+
+fn lease(store: &mut PostgresStore, claimant: &WorkerClaim, length: Duration) -> Option<LeasedJob> {
+    store.lease(&LeaseRequest { claimant, labels: &[], limit: None, lengths: all(length) }).unwrap()
+}
+
+/// Sends the heartbeat of a job.
+fn beat(store: &mut PostgresStore, id: JobId, token: &str) -> Vec<LeaseRenewal> {
+    store.renew(&[JobHeartbeat { id, token, started_at: None, progress: None }]).unwrap()
 }
 
 /// Waits until the lease of this job is over.
-fn expired(store: &mut PostgresStore, id: JobId) -> ExpiredLease {
+fn expired(store: &mut PostgresStore, id: JobId) -> SilentLease {
     loop {
-        if let Some(lease) = store.expired(100).unwrap().into_iter().find(|lease| lease.id == id) {
+        let silent = store.silent(100).unwrap();
+        if let Some(lease) = silent.into_iter().find(|lease| lease.id == id && lease.is_over) {
             return lease;
         }
     }
@@ -62,7 +76,7 @@ fn a_job_goes_to_a_worker_that_has_all_its_labels() {
     let mut ask = |having: &[&str]| {
         let claimant = claim("worker", "token");
         let having = labels(having);
-        let request = LeaseRequest { claimant: &claimant, labels: &having, limit: None, lease: LONG };
+        let request = LeaseRequest { claimant: &claimant, labels: &having, limit: None, lengths: all(LONG) };
         store.lease(&request).unwrap().map(|leased| leased.job.record.job_id)
     };
     assert_eq!(ask(&[]), None);
@@ -82,23 +96,23 @@ fn a_heartbeat_keeps_a_job_and_brings_the_wish_to_cancel_it() {
     assert!(!store.want_cancel(id).unwrap(), "it waits, and is ended at once instead");
     let holder = claim("worker", "right");
     let leased = lease(&mut store, &holder, SHORT).unwrap();
-    assert_eq!((leased.job.record.job_id, leased.work.as_str()), (id, "run it"));
+    assert_eq!((leased.job.record.job_id, leased.work.as_str(), leased.length), (id, "run it", SHORT));
     let stale = expired(&mut store, id);
-    let renewed = store.renew(&[(id, "right"), (JobId::random().unwrap(), "right")], LONG).unwrap();
+    let heartbeat = |id| JobHeartbeat { id, token: "right", started_at: None, progress: None };
+    let renewed = store.renew(&[heartbeat(id), heartbeat(JobId::random().unwrap())]).unwrap();
     assert_eq!(renewed.iter().map(|one| (one.id, one.is_cancel_wanted)).collect::<Vec<_>>(), [(id, false)]);
-    assert!(store.renew(&[(id, "wrong")], LONG).unwrap().is_empty());
-    assert!(store.expired(100).unwrap().is_empty());
+    assert!(beat(&mut store, id, "wrong").is_empty());
     // A sweeper that looked before the heartbeat comes too late.
     assert!(!store.queue_again(&stale).unwrap());
     assert!(!store.end_lost(&stale, &completed(&record)).unwrap());
     assert!(store.want_cancel(id).unwrap());
-    assert!(store.renew(&[(id, "right")], LONG).unwrap()[0].is_cancel_wanted);
+    assert!(beat(&mut store, id, "right")[0].is_cancel_wanted);
     // A worker that starts anew finds its job, and so does one that did not learn of its claim.
     let found = store.leased("worker").unwrap();
     assert_eq!((found.len(), found[0].job.claimant.as_ref()), (1, Some(&holder)));
     assert!(store.leased("another").unwrap().is_empty());
     assert!(store.finish(&completed(&record), Some(&holder)).unwrap());
-    assert!(store.renew(&[(id, "right")], LONG).unwrap().is_empty(), "it has ended");
+    assert!(beat(&mut store, id, "right").is_empty(), "it has ended");
 }
 
 #[test]
@@ -121,7 +135,7 @@ fn a_lost_worker_writes_nothing_about_a_job_that_is_anothers() {
     database.execute("UPDATE unhang.jobs SET not_before = now()");
     assert_eq!(lease(&mut store, &second, SHORT).unwrap().job.claims, 2);
     assert!(!store.finish(&completed(&record), Some(&first)).unwrap());
-    assert!(store.renew(&[(id, "first")], LONG).unwrap().is_empty());
+    assert!(beat(&mut store, id, "first").is_empty());
     let over = expired(&mut store, id);
     assert!(!over.may_run_again, "it was claimed twice");
     assert!(!store.queue_again(&over).unwrap());

@@ -143,6 +143,9 @@ pub struct JobReport {
     /// Why it is not started although a slot is free.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub wait_reason: Option<String>,
+    /// The worker that has it, if workers of many machines share the store.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub worker: Option<String>,
     /// The exit code of its work.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub exit_code: Option<i32>,
@@ -253,7 +256,7 @@ impl JobReport {
     /// Makes the report of a job.
     #[must_use]
     pub fn new(status: &JobStatus, reader: ReportReader) -> Self {
-        let JobStatus { record, queue_position, progress, wait_reason } = status;
+        let JobStatus { record, queue_position, progress, wait_reason, shared } = status;
         let ending = record.ending.as_ref();
         // The last progress of a completed job would look like a contradiction.
         let progress = progress.as_ref().filter(|_| record.status != JobState::Completed);
@@ -275,6 +278,7 @@ impl JobReport {
             queue_position: *queue_position,
             open_questions: None,
             wait_reason: wait_reason.clone(),
+            worker: shared.as_ref().and_then(|sight| sight.worker.clone()),
             exit_code: ending.and_then(|ending| ending.exit_code),
             signal: ending.and_then(|ending| ending.signal),
             reason: ending.and_then(|ending| ending.reason),

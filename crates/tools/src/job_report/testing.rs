@@ -14,7 +14,7 @@ pub fn status(change: impl FnOnce(&mut JobRecord)) -> JobStatus {
     }))
     .expect("a record");
     change(&mut record);
-    JobStatus { record, queue_position: None, progress: None, wait_reason: None }
+    JobStatus::of(record)
 }
 
 /// Makes the status of a job that ended after a second and a half.

@@ -165,6 +165,7 @@ mod tests {
             queue_position: None,
             open_questions: None,
             wait_reason: None,
+            worker: None,
             exit_code: None,
             signal: None,
             reason: None,

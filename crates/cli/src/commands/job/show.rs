@@ -24,8 +24,11 @@ struct ShownJob {
     call: Option<ShownCall>,
     command: Vec<String>,
     folder: PathBuf,
-    job_folder: PathBuf,
-    work_folder: PathBuf,
+    /// Absent for a job that a worker of some machine runs, as `work_folder` is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    job_folder: Option<PathBuf>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    work_folder: Option<PathBuf>,
 }
 
 /// The server and the tool of a call.
@@ -44,7 +47,9 @@ pub(super) async fn run(context: &JobContext, reference: &JobReference) -> Comma
     let mut job = JobReport::new(&status, ReportReader::Person).with_open_questions(&engine).await;
     // The person is already looking at the output of this step.
     job.next_steps.retain(|step| !step.starts_with("unhang job show"));
-    let (job_folder, work_folder) = (engine.job_folder(id), engine.work_folder(&status.record));
+    let is_here = status.shared.is_none();
+    let job_folder = is_here.then(|| engine.job_folder(id));
+    let work_folder = is_here.then(|| engine.work_folder(&status.record));
     let shown = ShownJob { job, call, command, folder, job_folder, work_folder };
     Ok(context.report(&shown, || text(&shown, &status.record)))
 }
@@ -97,8 +102,14 @@ fn text(shown: &ShownJob, record: &JobRecord) -> String {
         line("command", &quoted(&shown.command));
     }
     line("works in", &shown.folder.to_string_lossy());
-    line("files", &shown.work_folder.to_string_lossy());
-    line("logs", &shown.job_folder.to_string_lossy());
+    for (name, folder) in [("files", &shown.work_folder), ("logs", &shown.job_folder)] {
+        if let Some(folder) = folder {
+            line(name, &folder.to_string_lossy());
+        }
+    }
+    if let Some(worker) = &job.worker {
+        line("worker", worker);
+    }
     if !job.next_steps.is_empty() {
         line("next", &job.next_steps.join(", or "));
     }

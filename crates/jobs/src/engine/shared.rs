@@ -1,0 +1,216 @@
+//! Asks the store of many machines on behalf of an engine.
+//!
+//! Invariants
+//!
+//! - A store that is away delays nobody who asks for something else: it has threads of its own, and their number is limited.
+//! - A submission that fails says whether anything was accepted.
+
+use std::{sync::Arc, time::Duration};
+
+use serde_json::Value;
+use tokio::{
+    sync::Semaphore,
+    task::spawn_blocking,
+    time::{sleep, timeout},
+};
+use unhang_proc::deadline::Deadline;
+
+use super::outputs::{Results, TAIL};
+use crate::{
+    error::JobError,
+    folder::{DataFolder, ERROR},
+    id::JobId,
+    log::{LogPage, LogStream},
+    record::JobState,
+    room::Rules,
+    shared_jobs::SharedJobs,
+    status::JobStatus,
+    store::{JobOwnerFilter, KeptAsAccepted},
+    submission::Submission,
+    timestamp::JobTimestamp,
+};
+
+/// The time that a question may take. The store itself has a shorter limit for each operation.
+const LIMIT: Duration = Duration::from_secs(30);
+
+/// The most questions at the same time.
+const MOST: usize = 16;
+
+/// The pauses between two looks at a job that somebody waits for: the first, and the longest.
+const LOOKS: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(1));
+
+/// The time beyond its grace within which a job has to end that was cancelled: a heartbeat, and the sweep.
+const CANCEL_SLACK: Duration = Duration::from_secs(30);
+
+/// The number of jobs that are removed with one look.
+const AT_ONCE: u32 = 200;
+
+/// The store of many machines, as an engine has it.
+#[derive(Clone, Debug)]
+pub(super) struct SharedAccess {
+    jobs: Arc<dyn SharedJobs>,
+    permits: Arc<Semaphore>,
+}
+
+impl SharedAccess {
+    pub(super) fn new(jobs: Arc<dyn SharedJobs>) -> Self {
+        Self { jobs, permits: Arc::new(Semaphore::new(MOST)) }
+    }
+
+    async fn ask<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&dyn SharedJobs) -> Result<T, JobError> + Send + 'static,
+    ) -> Result<T, JobError> {
+        let (jobs, permits) = (Arc::clone(&self.jobs), Arc::clone(&self.permits));
+        let asked = Box::pin(async move {
+            // The semaphore is never closed.
+            let permit = permits.acquire_owned().await.map_err(|_| JobError::Closed)?;
+            let done = spawn_blocking(move || {
+                let _until_the_store_answers = permit;
+                work(&*jobs)
+            });
+            done.await.map_err(|_| JobError::Closed)?
+        });
+        let late = |_| JobError::Shared {
+            message: format!("the job store has not answered for {} s; ask again", LIMIT.as_secs()),
+        };
+        timeout(LIMIT, asked).await.map_err(late)?
+    }
+
+    /// Submits a job, and returns its status.
+    pub(super) async fn submit(
+        &self,
+        submission: Submission,
+        data: DataFolder,
+        rules: Rules,
+    ) -> Result<JobStatus, JobError> {
+        self.ask(move |jobs| {
+            let job = submission.to_shared(&data, rules)?;
+            let record = &job.record;
+            match jobs.submit(&job)? {
+                // A worker may have it already, and the store may be away by now: the job was accepted all the same.
+                true => Ok(JobStatus::in_store(record.clone())),
+                false => Err(JobError::IdTaken(record.job_id)),
+            }
+        })
+        .await
+    }
+
+    pub(super) async fn status(&self, id: JobId) -> Result<Option<JobStatus>, JobError> {
+        self.ask(move |jobs| jobs.status(id)).await
+    }
+
+    pub(super) async fn newest(
+        &self,
+        state: Option<JobState>,
+        whose: JobOwnerFilter,
+        limit: u32,
+    ) -> Result<Vec<JobStatus>, JobError> {
+        self.ask(move |jobs| jobs.newest(state, &whose, limit)).await
+    }
+
+    /// Waits until a job has ended that the store knows, but not beyond the deadline. Returns `None` if the store does not know the job.
+    pub(super) async fn wait(&self, id: JobId, deadline: Deadline) -> Result<Option<JobStatus>, JobError> {
+        let mut pause = LOOKS.0;
+        loop {
+            let Some(status) = self.status(id).await? else { return Ok(None) };
+            if status.record.status.is_final() || deadline.is_past() {
+                return Ok(Some(status));
+            }
+            // The deadline is looked at above.
+            let _ = deadline.timeout(sleep(pause)).await;
+            pause = (pause * 2).min(LOOKS.1);
+        }
+    }
+
+    /// Cancels a job that the store knows, and waits for its end.
+    pub(super) async fn cancel(&self, id: JobId, status: JobStatus) -> Result<JobStatus, JobError> {
+        let before = status.record.status;
+        if before.is_final() {
+            return Err(JobError::HasEnded { id, status: before });
+        }
+        self.ask(move |jobs| jobs.cancel(id)).await?;
+        let waited = status.record.stop_grace() + CANCEL_SLACK;
+        let ended = self.wait(id, Deadline::after(waited)).await?.ok_or(JobError::Removed(id))?;
+        match ended.record.status {
+            JobState::Cancelled => Ok(ended),
+            status if status.is_final() => Err(JobError::HasEnded { id, status }),
+            _ => Err(JobError::StillEnding { id, waited }),
+        }
+    }
+
+    /// Reads a page of a log, with the bytes as they were written.
+    pub(super) async fn log_page(
+        &self,
+        id: JobId,
+        stream: LogStream,
+        offset: u64,
+        max_bytes: usize,
+        has_ended: bool,
+    ) -> Result<LogPage<Vec<u8>>, JobError> {
+        self.ask(move |jobs| jobs.log_page(id, stream, offset, max_bytes, has_ended)).await
+    }
+
+    /// Reads the results of a job, and the ends of its logs.
+    pub(super) async fn results(&self, status: JobStatus) -> Result<Results, JobError> {
+        self.ask(move |jobs| {
+            let (id, record) = (status.record.job_id, &status.record);
+            let has_ended = record.status.is_final();
+            let read = |name: &str| -> Result<Option<Value>, JobError> {
+                let bytes = jobs.file(id, name)?;
+                Ok(bytes.and_then(|bytes| serde_json::from_slice(&bytes).ok()))
+            };
+            let results = match &record.results {
+                Some(name) if record.status == JobState::Completed => read(name)?,
+                _ => None,
+            };
+            let error = if has_ended && record.status != JobState::Completed { read(ERROR)? } else { None };
+            let tail = |stream| -> Result<String, JobError> {
+                let end = jobs.log_end(id, stream)?;
+                let wanted = u64::try_from(TAIL).unwrap_or(u64::MAX);
+                let page = jobs.log_page(id, stream, end.saturating_sub(wanted), TAIL, true)?;
+                Ok(page.between_characters(true).text)
+            };
+            let (stdout_tail, stderr_tail) = (tail(LogStream::Stdout)?, tail(LogStream::Stderr)?);
+            Ok(Results { results, error, stdout_tail, stderr_tail, gone: Vec::new(), status })
+        })
+        .await
+    }
+
+    /// Removes a job that the store knows.
+    pub(super) async fn remove(&self, id: JobId, status: JobState) -> Result<(), JobError> {
+        if !status.is_final() {
+            return Err(JobError::HasNotEnded { id, status });
+        }
+        match self.ask(move |jobs| jobs.remove(id)).await? {
+            true => Ok(()),
+            false => Err(JobError::NoSuchJob(id)),
+        }
+    }
+
+    /// Removes the jobs that ended before this moment.
+    pub(super) async fn prune(
+        &self,
+        before: JobTimestamp,
+        kept: KeptAsAccepted,
+    ) -> Result<Vec<JobId>, JobError> {
+        let mut removed = Vec::new();
+        loop {
+            let batch = self.ask(move |jobs| {
+                let old = jobs.ended_before(before, kept, AT_ONCE)?;
+                old.into_iter()
+                    .filter_map(|id| jobs.remove(id).map(|is_removed| is_removed.then_some(id)).transpose())
+                    .collect::<Result<Vec<_>, _>>()
+            });
+            let batch = batch.await?;
+            if batch.is_empty() {
+                return Ok(removed);
+            }
+            removed.extend(batch);
+        }
+    }
+
+    pub(super) async fn counts(&self) -> Result<Vec<(JobState, u64)>, JobError> {
+        self.ask(|jobs| jobs.counts()).await
+    }
+}

@@ -1,0 +1,132 @@
+//! The store of many machines, as an engine asks it.
+//!
+//! Theory of operation. An engine that has such a store submits its jobs there, and a worker of some machine runs them. The engine asks the
+//! store for all jobs that it does not have itself. Its own are the calls of its servers, which cannot move.
+//!
+//! Invariants
+//!
+//! - The methods block. The engine calls them on threads that may.
+//! - Everything that a method has returned is durable.
+
+use std::fmt::Debug;
+
+use crate::{
+    error::JobError,
+    id::JobId,
+    log::{LogPage, LogStream},
+    record::{JobRecord, JobState},
+    shared_work::SharedWork,
+    status::JobStatus,
+    store::{JobOwnerFilter, KeptAsAccepted},
+    timestamp::JobTimestamp,
+};
+
+/// The demands of a job on the worker that runs it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Placement {
+    /// The labels that the worker must have.
+    pub labels: Vec<String>,
+    /// Whether the job may run again if its worker is lost.
+    pub is_repeatable: bool,
+    /// The most times that a repeatable job may be claimed.
+    pub max_attempts: u32,
+}
+
+impl Default for Placement {
+    fn default() -> Self {
+        Self { labels: Vec::new(), is_repeatable: false, max_attempts: 3 }
+    }
+}
+
+/// A job for the store.
+#[derive(Clone, Debug)]
+pub struct SharedJob {
+    /// Everything about the job that may be shown.
+    pub record: JobRecord,
+    /// The work.
+    pub work: SharedWork,
+    /// The demands on its worker.
+    pub placement: Placement,
+    /// The files that are in the work's folder before it starts, by name.
+    pub inputs: Vec<(String, Vec<u8>)>,
+}
+
+/// The store of many machines; see the module.
+pub trait SharedJobs: Debug + Send + Sync {
+    /// Accepts a job. A repeated call for the same job changes nothing. Returns false if another job has the id.
+    ///
+    /// # Errors
+    /// Fails if the store cannot be asked, or cannot write. Nothing was accepted then, or the same job may be submitted again.
+    fn submit(&self, job: &SharedJob) -> Result<bool, JobError>;
+
+    /// Returns the status of a job; `None` if the store does not know it.
+    ///
+    /// # Errors
+    /// Fails if the store cannot be asked.
+    fn status(&self, id: JobId) -> Result<Option<JobStatus>, JobError>;
+
+    /// Returns the newest of these jobs, newest first, at most `limit`. Jobs that are starting or running count as one state.
+    ///
+    /// # Errors
+    /// Fails if the store cannot be asked.
+    fn newest(
+        &self,
+        state: Option<JobState>,
+        whose: &JobOwnerFilter,
+        limit: u32,
+    ) -> Result<Vec<JobStatus>, JobError>;
+
+    /// Ends a job that waits, or tells its worker to cancel it. Does nothing about a job that has ended.
+    ///
+    /// # Errors
+    /// Fails if the store cannot be asked, or cannot write.
+    fn cancel(&self, id: JobId) -> Result<(), JobError>;
+
+    /// Reads bytes of a log, from `offset` on or from where the log begins, at most `max_bytes`.
+    ///
+    /// # Errors
+    /// Fails if the store cannot be asked.
+    fn log_page(
+        &self,
+        id: JobId,
+        stream: LogStream,
+        offset: u64,
+        max_bytes: usize,
+        has_ended: bool,
+    ) -> Result<LogPage<Vec<u8>>, JobError>;
+
+    /// Returns the offset of the next byte of a log.
+    ///
+    /// # Errors
+    /// Fails if the store cannot be asked.
+    fn log_end(&self, id: JobId, stream: LogStream) -> Result<u64, JobError>;
+
+    /// Reads a file that the work has left; `None` if there is none.
+    ///
+    /// # Errors
+    /// Fails if the store cannot be asked.
+    fn file(&self, id: JobId, name: &str) -> Result<Option<Vec<u8>>, JobError>;
+
+    /// Returns the jobs that ended before `moment`, oldest end first, at most `limit`.
+    ///
+    /// # Errors
+    /// Fails if the store cannot be asked.
+    fn ended_before(
+        &self,
+        moment: JobTimestamp,
+        kept: KeptAsAccepted,
+        limit: u32,
+    ) -> Result<Vec<JobId>, JobError>;
+
+    /// Removes a job that has ended. Returns false if it has not ended, or does not exist.
+    ///
+    /// # Errors
+    /// Fails if the store cannot be asked, or cannot write.
+    fn remove(&self, id: JobId) -> Result<bool, JobError>;
+
+    /// Returns how many jobs there are of each state that has any. Jobs that are starting or running count as running.
+    ///
+    /// # Errors
+    /// Fails if the store cannot be asked.
+    fn counts(&self) -> Result<Vec<(JobState, u64)>, JobError>;
+}

@@ -1,0 +1,295 @@
+//! The store for engines: [`SharedJobs`] over a few connections.
+//!
+//! Invariant: an operation has a connection of its own while it runs. Connections that rest are kept for the next operations.
+
+use std::{
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
+
+use tokio_postgres::{Row, types::Type};
+use unhang_jobs::{
+    error::JobError,
+    id::JobId,
+    log::{LogPage, LogStream},
+    progress::JobProgress,
+    record::{EndRecord, JobEnd, JobState},
+    shared_jobs::{SharedJob, SharedJobs},
+    shared_work::COMMAND_LABEL,
+    status::{JobStatus, SharedSight},
+    store::{JobEntry, JobOwnerFilter, JobStore as _, KeptAsAccepted, report_unreadable, state_column},
+    timestamp::JobTimestamp,
+};
+
+use crate::{
+    address::StoreAddress,
+    error::PostgresError,
+    leases::length,
+    store::{COLUMNS, PostgresStore, SharedOrders, read},
+};
+
+/// The most connections that rest.
+const MOST_AT_REST: usize = 4;
+
+/// The most jobs before a queued one that are counted.
+const MOST_BEFORE: i64 = 10_000;
+
+/// The share of its lease after which a silent worker is told of. Heartbeats come six times in a lease.
+const SILENT_SHARE: u32 = 2;
+
+/// The longest silence of a worker that nobody is told of, however long the lease.
+const LONGEST_SILENCE: Duration = Duration::from_secs(30);
+
+/// The columns of a status, besides those of the job.
+const STATUS_COLUMNS: &str = "started_at, progress, progress_message, labels, lease_ms,
+    (extract(epoch FROM clock_timestamp() - heard_at) * 1000)::float8 AS silent_ms,
+    CASE WHEN state = 'queued' THEN (
+        SELECT count(*) FROM (
+            SELECT FROM unhang.jobs AS earlier
+            WHERE earlier.state = 'queued' AND earlier.sequence < job.sequence LIMIT $1
+        ) AS earlier
+    ) END AS before,
+    CASE WHEN state = 'queued' THEN EXISTS (
+        SELECT FROM unhang.workers
+        WHERE workers.labels @> job.labels AND NOT is_drain_wanted
+            AND workers.heard_at + silent_after_ms * interval '1 ms' > clock_timestamp()
+    ) END AS has_worker";
+
+/// The store of many machines for an engine.
+#[derive(Debug)]
+pub struct PostgresJobs {
+    address: StoreAddress,
+    at_rest: Mutex<Vec<PostgresStore>>,
+}
+
+impl PostgresJobs {
+    /// Makes the store at this address. It connects with the first operation.
+    #[must_use]
+    pub fn new(address: StoreAddress) -> Self {
+        Self { address, at_rest: Mutex::default() }
+    }
+
+    fn run<T>(
+        &self,
+        work: impl FnOnce(&mut PostgresStore) -> Result<T, PostgresError>,
+    ) -> Result<T, PostgresError> {
+        let rested = self.at_rest.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let mut store = rested.map_or_else(|| PostgresStore::open(self.address.clone()), Ok)?;
+        let outcome = work(&mut store);
+        let mut at_rest = self.at_rest.lock().unwrap_or_else(PoisonError::into_inner);
+        if at_rest.len() < MOST_AT_REST {
+            at_rest.push(store);
+        }
+        outcome
+    }
+
+    fn ask<T>(
+        &self,
+        work: impl FnOnce(&mut PostgresStore) -> Result<T, PostgresError>,
+    ) -> Result<T, JobError> {
+        self.run(work).map_err(|error| JobError::Shared { message: error.to_string() })
+    }
+}
+
+impl SharedJobs for PostgresJobs {
+    fn submit(&self, job: &SharedJob) -> Result<bool, JobError> {
+        let id = job.record.job_id;
+        let orders = SharedOrders {
+            labels: job.placement.labels.iter().cloned().chain([job.work.own_label()]).collect(),
+            is_repeatable: job.placement.is_repeatable,
+            max_attempts: job.placement.max_attempts,
+            work: job.work.to_text(),
+        };
+        let submitted = self.run(|store| {
+            let entry = JobEntry { record: &job.record, orders: Some(&orders) };
+            match job.inputs.is_empty() {
+                true => Ok(store.accept(&[entry])?.first() == Some(&true)),
+                false => store.accept_with_inputs(entry, &job.inputs),
+            }
+        });
+        submitted.map_err(|error| match error.may_be_done() {
+            true => JobError::SharedUncertain { id, message: error.to_string() },
+            false => JobError::Shared { message: format!("{error}. Nothing was accepted") },
+        })
+    }
+
+    fn status(&self, id: JobId) -> Result<Option<JobStatus>, JobError> {
+        let sql = format!("SELECT {COLUMNS}, {STATUS_COLUMNS} FROM unhang.jobs AS job WHERE id = $2");
+        let rows = self.ask(|store| {
+            let values: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 2] =
+                [(&MOST_BEFORE, Type::INT8), (&id.as_str(), Type::TEXT)];
+            let rows = store.rows("looked at a job", &sql, &values)?;
+            rows.first().map(|row| Ok((store.read(row)?.record, row.clone()))).transpose()
+        })?;
+        Ok(rows.map(|(record, row)| status(record, &row)))
+    }
+
+    fn newest(
+        &self,
+        state: Option<JobState>,
+        whose: &JobOwnerFilter,
+        limit: u32,
+    ) -> Result<Vec<JobStatus>, JobError> {
+        let (is_anybodys, owner) = match whose {
+            JobOwnerFilter::Anybodys => (true, None),
+            JobOwnerFilter::Of(owner) => (false, owner.as_deref()),
+        };
+        let sql = format!(
+            "SELECT {COLUMNS}, {STATUS_COLUMNS} FROM unhang.jobs AS job
+             WHERE ($2::text IS NULL OR state = $2) AND ($3 OR owner IS NOT DISTINCT FROM $4)
+             ORDER BY sequence DESC LIMIT $5"
+        );
+        let rows = self.ask(|store| {
+            store.rows(
+                "listed jobs",
+                &sql,
+                &[
+                    (&MOST_BEFORE, Type::INT8),
+                    (&state.map(state_column), Type::TEXT),
+                    (&is_anybodys, Type::BOOL),
+                    (&owner, Type::TEXT),
+                    (&i64::from(limit), Type::INT8),
+                ],
+            )
+        })?;
+        let known = |row: &Row| match read(row) {
+            Ok(job) => Some(status(job.record, row)),
+            Err(error) => {
+                report_unreadable(row.get("id"), &error);
+                None
+            }
+        };
+        Ok(rows.iter().filter_map(known).collect())
+    }
+
+    fn cancel(&self, id: JobId) -> Result<(), JobError> {
+        self.ask(|store| {
+            // A worker may claim the job in between, so the two ways are tried in turn.
+            loop {
+                if store.want_cancel(id)? {
+                    return Ok(());
+                }
+                let Some(job) = store.get(id)? else { return Ok(()) };
+                if job.record.status.is_final() {
+                    return Ok(());
+                }
+                let mut record = job.record;
+                record.end(&EndRecord::without_run(JobEnd::Cancelled));
+                if store.finish(&record, None)? {
+                    return Ok(());
+                }
+            }
+        })
+    }
+
+    fn log_page(
+        &self,
+        id: JobId,
+        stream: LogStream,
+        offset: u64,
+        max_bytes: usize,
+        has_ended: bool,
+    ) -> Result<LogPage<Vec<u8>>, JobError> {
+        self.ask(|store| store.log_page(id, stream, offset, max_bytes, has_ended))
+    }
+
+    fn log_end(&self, id: JobId, stream: LogStream) -> Result<u64, JobError> {
+        Ok(self.ask(|store| store.log_extent(id, stream))?.end)
+    }
+
+    fn file(&self, id: JobId, name: &str) -> Result<Option<Vec<u8>>, JobError> {
+        self.ask(|store| store.file(id, name))
+    }
+
+    fn ended_before(
+        &self,
+        moment: JobTimestamp,
+        kept: KeptAsAccepted,
+        limit: u32,
+    ) -> Result<Vec<JobId>, JobError> {
+        let old = self.ask(|store| store.ended_before(moment, kept, limit))?;
+        Ok(old.into_iter().map(|job| job.record.job_id).collect())
+    }
+
+    fn remove(&self, id: JobId) -> Result<bool, JobError> {
+        self.ask(|store| store.remove(id))
+    }
+
+    fn counts(&self) -> Result<Vec<(JobState, u64)>, JobError> {
+        self.ask(PostgresStore::counts)
+    }
+}
+
+/// Makes the status of a job from its row with [`STATUS_COLUMNS`].
+fn status(mut record: unhang_jobs::record::JobRecord, row: &Row) -> JobStatus {
+    let state: &str = row.get("state");
+    let worker: Option<String> = row.get("worker");
+    let is_active = state == state_column(JobState::Running);
+    let mut sight = SharedSight { worker, silent_for: None };
+    let mut wait_reason = None;
+    if is_active {
+        let started_at: Option<i64> = row.get("started_at");
+        record.status = if started_at.is_some() { JobState::Running } else { JobState::Starting };
+        record.started_at =
+            started_at.and_then(|millis| u64::try_from(millis).ok()).map(JobTimestamp::from_millis);
+        let silent_for = length(row.get::<_, Option<f64>>("silent_ms").unwrap_or_default());
+        let lease = length(row.get::<_, Option<f64>>("lease_ms").unwrap_or_default());
+        if silent_for > (lease / SILENT_SHARE).min(LONGEST_SILENCE) {
+            sight.silent_for = Some(silent_for);
+            let worker = sight.worker.as_deref().unwrap_or_default();
+            wait_reason = Some(format!("its worker {worker} has been silent for {} s", silent_for.as_secs()));
+        }
+    }
+    if row.get::<_, Option<bool>>("has_worker") == Some(false) {
+        wait_reason = Some(no_worker(&row.get::<_, Vec<String>>("labels")));
+    }
+    let progress = is_active
+        .then(|| JobProgress { fraction: row.get("progress"), message: row.get("progress_message") });
+    JobStatus {
+        queue_position: row
+            .get::<_, Option<i64>>("before")
+            .map(|before| u32::try_from(before).unwrap_or(u32::MAX)),
+        progress: progress.filter(|progress| progress.fraction.is_some() || progress.message.is_some()),
+        wait_reason,
+        shared: Some(sight),
+        record,
+    }
+}
+
+/// Says that no worker can run a job with these labels, and what to do.
+fn no_worker(labels: &[String]) -> String {
+    let (own, told): (Vec<&String>, Vec<&String>) = labels.iter().partition(|label| label.contains(':'));
+    let mut demands: Vec<String> = own
+        .into_iter()
+        .map(|label| match label.rsplit_once(":tool:") {
+            Some((_, tool)) => format!("has the tool {tool}"),
+            None if label == COMMAND_LABEL => "allows any command (`unhang worker --any-command`)".to_owned(),
+            None => format!("has the label {label}"),
+        })
+        .collect();
+    if !told.is_empty() {
+        let noun = if told.len() == 1 { "label" } else { "labels" };
+        let told: Vec<&str> = told.into_iter().map(String::as_str).collect();
+        demands.push(format!("has the {noun} {}", told.join(", ")));
+    }
+    format!("no worker {}", demands.join(" and "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_job_that_no_worker_may_run_says_what_is_missing() {
+        let said =
+            |labels: &[&str]| no_worker(&labels.iter().map(|label| (*label).to_owned()).collect::<Vec<_>>());
+        assert_eq!(
+            said(&["gpu", "unhang:command"]),
+            "no worker allows any command (`unhang worker --any-command`) and has the label gpu"
+        );
+        assert_eq!(
+            said(&["a", "b", "unhang:tool:simulate"]),
+            "no worker has the tool simulate and has the labels a, b"
+        );
+    }
+}

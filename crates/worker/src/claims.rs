@@ -1,0 +1,237 @@
+//! The loop of the claims: takes jobs from the store while the worker has free slots.
+//!
+//! Invariants
+//!
+//! - A job that may have been claimed without an answer is looked for before the next claim.
+//! - A job that the engine refuses goes back to the queue: its work has not begun.
+
+use std::{ffi::OsStr, sync::Arc, time::Duration};
+
+use tokio::time::{Instant, sleep, timeout};
+use unhang_jobs::{
+    error::JobError,
+    folder::InputName,
+    id::JobId,
+    record::{EndReason, EndRecord, JobEnd, JobRecord},
+    shared_work::SharedWork,
+    store::JobStore as _,
+    submission::{InputSource, JobInput, Submission},
+};
+use unhang_postgres::{JobHeartbeat, LeaseRequest, LeasedJob, PostgresError, PostgresStore, WorkerClaim};
+
+use crate::{
+    held::HeldJob,
+    link::{StoreLink, jittered},
+    notes::LeaseNote,
+    worker::{WorkerState, lease_clock},
+};
+
+/// The pause before the next claim when the machine has no room for another job.
+const ROOM_PAUSE: Duration = Duration::from_secs(5);
+
+/// The number of looks for jobs that are this worker's, in a lease.
+const LOOKS: u32 = 3;
+
+/// What became of a try to begin a job.
+enum Beginning {
+    /// The engine has the job.
+    Begun,
+    /// The engine may have the job.
+    Open,
+    /// The work has not begun, and another worker may do it.
+    NotHere(String),
+    /// The work cannot be done.
+    Refused(String),
+}
+
+/// Takes jobs until it is aborted.
+pub(crate) async fn run(state: Arc<WorkerState>) {
+    let mut link = StoreLink::new(state.address.clone(), "ask its store for jobs");
+    // The time of the last look for jobs that are this worker's.
+    let mut looked_at = None;
+    loop {
+        let pause = match step(&state, &mut link, &mut looked_at).await {
+            Ok(pause) => pause,
+            Err(_) => {
+                looked_at = None;
+                Some(link.pause())
+            }
+        };
+        if let Some(pause) = pause {
+            // A freed slot ends the pause.
+            let _ = timeout(pause, state.slot_is_free.notified()).await;
+        }
+    }
+}
+
+/// Takes one job, if there is one. Returns the pause before the next step.
+async fn step(
+    state: &WorkerState,
+    link: &mut StoreLink,
+    looked_at: &mut Option<Instant>,
+) -> Result<Option<Duration>, PostgresError> {
+    // Besides after each failure: the database may do a claim later than its answer was waited for.
+    let look_again = state.settings.lengths.repeatable / LOOKS;
+    if looked_at.is_none_or(|looked_at| looked_at.elapsed() >= look_again) {
+        look_for_own(state, link).await?;
+        *looked_at = Some(Instant::now());
+    }
+    let has_slot = state.held.count() < usize::try_from(state.settings.slots).unwrap_or(usize::MAX);
+    if state.is_draining() || !has_slot {
+        return Ok(Some(state.settings.poll));
+    }
+    if let Ok(Some(shortage)) = state.engine.shortage().await {
+        tracing::debug!("the worker takes no job: {shortage}");
+        return Ok(Some(ROOM_PAUSE));
+    }
+    let claimant = WorkerClaim { worker: state.identity.name().to_owned(), token: token() };
+    let (labels, slots, lengths) = (state.labels(), state.settings.slots, state.settings.lengths);
+    let asked_at = lease_clock();
+    let leased = link
+        .run(move |store| {
+            store.lease(&LeaseRequest { claimant: &claimant, labels: &labels, limit: Some(slots), lengths })
+        })
+        .await?;
+    match leased {
+        Some(leased) => take(state, link, leased, asked_at).await.map(|()| None),
+        None => Ok(Some(jittered(state.settings.poll))),
+    }
+}
+
+/// Looks for the active jobs of this worker: claims without an answer, and jobs of an earlier process.
+async fn look_for_own(state: &WorkerState, link: &mut StoreLink) -> Result<(), PostgresError> {
+    let worker = state.identity.name().to_owned();
+    for leased in link.run(move |store| store.leased(&worker)).await? {
+        let id = leased.job.record.job_id;
+        let Some(token) = leased.job.claimant.as_ref().map(|claimant| claimant.token.clone()) else {
+            continue;
+        };
+        let known = state.held.get(id).filter(|held| held.note.token == token);
+        let is_in_engine = state.engine.status(id).await.is_ok();
+        match known {
+            Some(held) if held.note.has_begun || is_in_engine => {
+                state.held.change(id, &token, |held| held.record = Some(leased.job.record));
+            }
+            // It was claimed, and the engine never got it. Its lease may be nearly over.
+            _ => {
+                let asked_at = lease_clock();
+                let heartbeat = move |store: &mut PostgresStore| {
+                    store.renew(&[JobHeartbeat { id, token: &token, started_at: None, progress: None }])
+                };
+                if !link.run(heartbeat).await?.is_empty() {
+                    take(state, link, leased, asked_at).await?;
+                }
+            }
+        }
+    }
+    state.has_news.notify_one();
+    Ok(())
+}
+
+/// Gives a job to the engine. If that cannot be, gives the job back, or ends it.
+async fn take(
+    state: &WorkerState,
+    link: &mut StoreLink,
+    leased: LeasedJob,
+    asked_at: Duration,
+) -> Result<(), PostgresError> {
+    let record = leased.job.record;
+    let (id, length) = (record.job_id, leased.length);
+    let token = leased.job.claimant.map(|claimant| claimant.token).unwrap_or_default();
+    let note = LeaseNote {
+        job: id,
+        token: token.clone(),
+        claims: leased.job.claims,
+        length_ms: u64::try_from(length.as_millis()).unwrap_or(u64::MAX),
+        has_begun: false,
+    };
+    let until = state.until(asked_at, length);
+    let inputs = link.run(move |store| store.inputs(id)).await?;
+    match begin(state, &record, &leased.work, inputs, note, until).await {
+        Beginning::Begun | Beginning::Open => Ok(()),
+        Beginning::NotHere(why) => {
+            tracing::warn!("the worker gives job {id} back to the queue: {why}");
+            link.run(move |store| store.put_back(id, &token)).await?;
+            state.forget(id).await;
+            sleep(jittered(ROOM_PAUSE)).await;
+            Ok(())
+        }
+        Beginning::Refused(why) => {
+            tracing::warn!("job {id} cannot be done: {why}");
+            let mut record = record;
+            record.end(&EndRecord::without_run(JobEnd::Failed).because(EndReason::StartFailed, why));
+            let claimant = WorkerClaim { worker: state.identity.name().to_owned(), token };
+            link.run(move |store| store.finish(&record, Some(&claimant))).await?;
+            state.forget(id).await;
+            Ok(())
+        }
+    }
+}
+
+async fn begin(
+    state: &WorkerState,
+    record: &JobRecord,
+    work: &str,
+    inputs: Vec<(String, Vec<u8>)>,
+    note: LeaseNote,
+    until: Duration,
+) -> Beginning {
+    let id = record.job_id;
+    if let Err(why) = clear(state, id).await {
+        return Beginning::NotHere(why);
+    }
+    let submission = SharedWork::of_text(work)
+        .map_err(|_| "its kind of work is of a newer unhang than this worker".to_owned())
+        .and_then(|work| state.resolver.submission(record, &work).map_err(|refusal| refusal.to_string()));
+    let submission = match submission {
+        Ok(submission) => submission,
+        Err(why) => return Beginning::Refused(why),
+    };
+    let mut submission = Submission { lease_until: Some(until), ..submission };
+    for (name, content) in inputs {
+        match InputName::new(OsStr::new(&name)) {
+            Ok(file) => submission.inputs.push(JobInput { file, source: InputSource::Bytes(content) }),
+            Err(error) => return Beginning::Refused(format!("an input has no usable name: {error}")),
+        }
+    }
+    if let Err(error) = state.notes.write(&note) {
+        return Beginning::NotHere(error.to_string());
+    }
+    state.held.insert(HeldJob::new(note.clone(), Some(record.clone()), until));
+    let submitted = state.engine.submit(submission).await;
+    match submitted {
+        Ok(_) => {
+            if let Err(error) = state.notes.write(&LeaseNote { has_begun: true, ..note.clone() }) {
+                tracing::warn!("{error}");
+            }
+            state.held.change(id, &note.token, |held| held.note.has_begun = true);
+            state.has_news.notify_one();
+            Beginning::Begun
+        }
+        // The loop of the deliveries sees what became of it.
+        Err(JobError::Uncertain { .. } | JobError::Unconfirmed { .. }) => Beginning::Open,
+        Err(
+            error @ (JobError::NoRoom { .. } | JobError::File(_) | JobError::Store(_) | JobError::Closed),
+        ) => Beginning::NotHere(error.to_string()),
+        Err(error) => Beginning::Refused(error.to_string()),
+    }
+}
+
+/// Removes what an earlier attempt of the job has left in the engine. Returns the reason why it is still there.
+async fn clear(state: &WorkerState, id: JobId) -> Result<(), String> {
+    let Ok(status) = state.engine.status(id).await else { return Ok(()) };
+    if !status.record.status.is_final() {
+        let revoked = state.engine.revoke(id).await;
+        revoked.map_err(|error| format!("an earlier attempt still runs here: {error}"))?;
+    }
+    let removed = state.engine.remove(id).await;
+    removed.map_err(|error| format!("an earlier attempt cannot be removed here: {error}"))
+}
+
+/// Draws a token that nobody can guess.
+fn token() -> String {
+    let mut bytes = [0; 16];
+    // The system's random source does not fail once it has begun; without it the worker has drawn no name either.
+    let _ = getrandom::fill(&mut bytes);
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
