@@ -21,7 +21,6 @@ use unhang_jobs::{
     folder::FileName,
     id::JobId,
     record::{JobRecord, JobState, Patch},
-    shared_jobs::Placement,
     store::JobOwnerFilter,
     submission::{InputSource, JobInput, STOP_GRACE, Submission},
     timestamp::JobTimestamp,
@@ -227,9 +226,9 @@ impl EngineService {
         JobOwnerFilter::Of(self.caller.name().map(str::to_owned))
     }
 
-    fn submission(&self, engine: &Engine, request: SubmitRequest) -> Result<Submission, JobServiceError> {
-        let id = JobId::random()
-            .map_err(|error| JobServiceError(format!("unhang cannot draw a job id: {error}")))?;
+    /// Makes the submission of a request, for a job with this id.
+    #[must_use]
+    pub fn submission(&self, engine: &Engine, id: JobId, request: SubmitRequest) -> Submission {
         let folder = engine.new_work_folder(id);
         let mut private = match request.inherits_environment {
             true => BTreeMap::clone(&self.rest),
@@ -245,7 +244,7 @@ impl EngineService {
         };
         let patch =
             request.state.map(|patch| Patch { is_shared: self.shared.contains(&patch.field), ..patch });
-        Ok(Submission {
+        Submission {
             id,
             name: request.tool.clone(),
             tool: Some(request.tool),
@@ -262,8 +261,8 @@ impl EngineService {
             stop_grace: STOP_GRACE,
             log_limit: request.log_limit,
             lease_until: None,
-            placement: Placement::default(),
-        })
+            placement: request.placement,
+        }
     }
 }
 
@@ -322,8 +321,9 @@ impl JobService for EngineService {
     fn submit(&self, request: SubmitRequest) -> JobFuture<'_, JobReport> {
         Box::pin(async move {
             let engine = self.engine().await?;
-            let submission = self.submission(&engine, request)?;
-            let status = engine.submit(submission).await?;
+            let id = JobId::random()
+                .map_err(|error| JobServiceError(format!("unhang cannot draw a job id: {error}")))?;
+            let status = engine.submit(self.submission(&engine, id, request)).await?;
             self.accepted();
             Ok(self.told(&status))
         })

@@ -11,6 +11,7 @@ pub(crate) mod logging;
 pub(crate) mod login;
 pub(crate) mod number;
 pub(crate) mod trust;
+pub(crate) mod worker;
 
 use std::{ffi::OsString, path::PathBuf};
 
@@ -27,6 +28,7 @@ use self::{
     login::{LoginArguments, Logout},
     number::whole_number,
     trust::TrustArguments,
+    worker::{SharedStoreFlag, WorkerArguments},
 };
 use crate::arguments::jobs::{JobArguments, JobLimits, StateArguments};
 
@@ -90,6 +92,8 @@ pub(crate) enum Command {
     Trust(TrustArguments),
     /// Run commands as durable background jobs: submit, follow, wait, cancel
     Job(JobArguments),
+    /// Run jobs of a database that machines share
+    Worker(WorkerArguments),
     /// Read and set the named documents that jobs work on
     State(StateArguments),
     /// Show the promises live, on bundled servers that misbehave
@@ -188,6 +192,8 @@ pub(crate) struct GatewayFlags {
     pub(crate) logging: Logging,
     #[command(flatten)]
     pub(crate) job_limits: JobLimits,
+    #[command(flatten)]
+    pub(crate) store: SharedStoreFlag,
     #[command(flatten)]
     pub(crate) limits: SessionLimits,
 }

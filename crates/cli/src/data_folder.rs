@@ -17,7 +17,8 @@ use unhang_terminal::{failure::CommandFailure, text::escaped};
 pub(crate) const UNSAFE: &str = "unsafe_data_folder";
 
 /// The folders in the data folder. A user who can write to one of them is as dangerous as one who can write to the whole.
-const INSIDE: [&str; 8] = ["adopted", "gateway", "jobs", "lists", "logs", "state", "tokens", "trust"];
+const INSIDE: [&str; 9] =
+    ["adopted", "gateway", "jobs", "lists", "logs", "state", "tokens", "trust", "worker"];
 
 /// The variable that names the data folder.
 const VARIABLE: &str = "UNHANG_HOME";

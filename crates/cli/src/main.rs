@@ -13,6 +13,7 @@ mod mathematics;
 mod near_misses;
 mod own_program;
 mod server_name;
+mod shared_store;
 mod signals;
 
 fn main() -> ExitCode {

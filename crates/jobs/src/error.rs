@@ -258,6 +258,12 @@ pub enum JobError {
         /// The error of the store, which names it.
         message: String,
     },
+    /// The job is a worker's copy of a job of a store of many machines.
+    #[error(
+        "job {0} belongs to the worker on this data folder, which removes it as soon as the store has its end; \
+         start `unhang worker` here"
+    )]
+    OfWorker(JobId),
     /// A job of a store of many machines cannot have this.
     #[error("a job of a store that many machines share {0}")]
     NotShared(&'static str),

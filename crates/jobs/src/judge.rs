@@ -24,6 +24,7 @@ use crate::{
     store::{JobAdmission, JobRow, ShimStarter, SqliteStore, StoreError},
     timestamp::JobTimestamp,
     verdict::{JobEvidence, JobVerdict, LossReason},
+    work_lease::{MARK, WorkLease},
 };
 
 /// The number of times that a supervisor is started for a job before the job is given up.
@@ -80,7 +81,7 @@ pub(crate) fn judge_as(
         Ok(LockAttempt::Others) => return Ok(JobFinding::Alive),
         Ok(LockAttempt::NoFolder(detail)) => {
             // A process that may still run the job cannot write down how it ends.
-            let SweptTree { leaked, unkilled } = end_survivors(judge, id, None);
+            let SweptTree { leaked, unkilled } = end_survivors(judge, &folder, id, None);
             let ending = EndRecord::without_run(JobEnd::Lost).because(EndReason::RecordDamaged, detail);
             let ending = EndRecord { leaked, unkilled, ..ending };
             return settle(data, store, id, &ending, admission).map(JobFinding::Settled);
@@ -115,10 +116,10 @@ pub(crate) fn judge_as(
         FolderFinding::Lost(run, ending) => {
             let here = &admission.starter.boot_id;
             let swept = match &run {
-                Some(run) if run.boot_id == *here => end_survivors(judge, id, Some(run)),
+                Some(run) if run.boot_id == *here => end_survivors(judge, &folder, id, Some(run)),
                 // The process ids of another boot, or of another container, belong to other processes here.
                 Some(run) if !is_same_boot(&run.boot_id, here) => SweptTree::default(),
-                Some(_) | None => end_survivors(judge, id, None),
+                Some(_) | None => end_survivors(judge, &folder, id, None),
             };
             EndRecord { leaked: swept.leaked, unkilled: swept.unkilled, ..ending }
         }
@@ -254,8 +255,10 @@ fn is_about_to(starter: &ShimStarter, this: &ShimStarter) -> bool {
 }
 
 /// Ends the processes that a dead supervisor left.
-fn end_survivors(judge: Judge, id: JobId, run: Option<&RunRecord>) -> SweptTree {
-    let cookie = format!("UNHANG_JOB_ID={id}");
+fn end_survivors(judge: Judge, folder: &JobFolder, id: JobId, run: Option<&RunRecord>) -> SweptTree {
+    // Another worker of this machine may run another attempt of the job.
+    let cookie = WorkLease::mark(folder)
+        .map_or_else(|| format!("UNHANG_JOB_ID={id}"), |mark| format!("{MARK}={mark}"));
     survivors::end(&DeadShim {
         shim: run.map(|run| run.shim.into()),
         group: run.and_then(|run| run.control_group.as_deref()),

@@ -77,5 +77,5 @@ mod submitting;
 mod testing;
 pub mod timestamp;
 pub mod verdict;
-mod wait;
+pub mod wait;
 mod work_lease;

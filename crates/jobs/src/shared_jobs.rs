@@ -10,6 +10,8 @@
 
 use std::fmt::Debug;
 
+use serde::Serialize;
+
 use crate::{
     error::JobError,
     id::JobId,
@@ -49,6 +51,29 @@ pub struct SharedJob {
     pub placement: Placement,
     /// The files that are in the work's folder before it starts, by name.
     pub inputs: Vec<(String, Vec<u8>)>,
+}
+
+/// A worker, as people see it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct WorkerSummary {
+    /// Its name, which no other worker has.
+    pub name: String,
+    /// The name of its machine.
+    pub host: String,
+    /// The version of its unhang.
+    pub version: String,
+    /// Its labels, those of unhang's own among them.
+    pub labels: Vec<String>,
+    /// The most jobs that it runs at the same time.
+    pub slots: u32,
+    /// The number of its jobs.
+    pub running: u64,
+    /// The seconds since its last heartbeat.
+    pub heard_seconds_ago: u64,
+    /// Whether it has missed its heartbeats.
+    pub is_silent: bool,
+    /// Whether it takes no more jobs.
+    pub is_draining: bool,
 }
 
 /// The store of many machines; see the module.
@@ -129,4 +154,10 @@ pub trait SharedJobs: Debug + Send + Sync {
     /// # Errors
     /// Fails if the store cannot be asked.
     fn counts(&self) -> Result<Vec<(JobState, u64)>, JobError>;
+
+    /// Returns all workers by name.
+    ///
+    /// # Errors
+    /// Fails if the store cannot be asked.
+    fn workers(&self) -> Result<Vec<WorkerSummary>, JobError>;
 }

@@ -26,8 +26,8 @@ use crate::{
     document::{Documents, Field, MAX_DOCUMENT},
     error::JobError,
     folder::{
-        ARGUMENTS, DataFolder, FileError, FileName, InputName, JobFolder, LAUNCH, WorkFolder, read_at_most,
-        sync_all, to_json,
+        ARGUMENTS, DataFolder, FileError, FileName, InputName, JobFolder, LAUNCH, LEASE, WorkFolder,
+        read_at_most, sync_all, to_json,
     },
     id::JobId,
     launch::{LaunchFiles, LaunchOrders, shown},
@@ -37,7 +37,7 @@ use crate::{
     shared_work::SharedWork,
     submitting::SubmissionMark,
     timestamp::JobTimestamp,
-    work_lease::WorkLease,
+    work_lease::{MARK, WorkLease},
 };
 
 /// The bytes on the disk for each of a job's logs.
@@ -206,7 +206,9 @@ impl Submission {
             )),
             _ => {
                 let name = input.file.as_os_str().to_str();
-                let name = name.ok_or(JobError::NotShared("has inputs whose names are text"))?;
+                let name = name.ok_or(JobError::NotShared(
+                    "has no input whose name is not UTF-8: give the file another name",
+                ))?;
                 Ok((name.to_owned(), input.read(data, None)?))
             }
         };
@@ -257,7 +259,11 @@ impl Submission {
         let (apart, arguments) = if is_apart { (arguments, None) } else { (None, arguments) };
         let mut durable = self.fill_work(data, &folder.work(FORMAT), apart.as_deref())?;
         let record = self.record(rules);
-        let launch = to_json(&LaunchOrders { arguments, ..self.launch(folder, &record, boot) });
+        let orders = LaunchOrders { arguments, ..self.launch(folder, &record, boot)? };
+        if let Some(lease) = &orders.lease {
+            folder.write_lightly(LEASE, lease).map_err(JobError::Serialization)?;
+        }
+        let launch = to_json(&orders);
         let mark = SubmissionMark::put(folder, &launch).map_err(JobError::Serialization)?;
         // Inputs are not in the database. Secrets never get there: the database's log keeps its content for a while.
         let is_all = durable.is_empty() && self.private_environment.is_empty();
@@ -328,8 +334,17 @@ impl Submission {
         names.collect::<BTreeSet<String>>().into_iter().collect()
     }
 
-    fn launch(&self, folder: &JobFolder, record: &JobRecord, boot: &str) -> LaunchOrders {
+    fn launch(&self, folder: &JobFolder, record: &JobRecord, boot: &str) -> Result<LaunchOrders, JobError> {
         let mut environment: Vec<_> = self.variables().cloned().collect();
+        let lease = match self.lease_until {
+            Some(until) => {
+                let drawn = JobId::random()
+                    .map_err(|error| FileError::system("cannot draw a mark for", folder.path(), error))?;
+                environment.push((MARK.into(), drawn.as_str().into()));
+                Some(WorkLease::until(boot, until, drawn.as_str()))
+            }
+            None => None,
+        };
         let ours: [(&str, OsString); 3] = [
             ("UNHANG_JOB_ID", self.id.as_str().into()),
             ("UNHANG_JOB_DIR", folder.work(FORMAT).path().into()),
@@ -338,7 +353,7 @@ impl Submission {
         ];
         // Of two variables with the same name the later one counts.
         environment.extend(ours.map(|(name, value)| (name.into(), value)));
-        LaunchOrders {
+        Ok(LaunchOrders {
             format: FORMAT,
             record: record.clone(),
             command: self.command.iter().map(|word| word.as_os_str().into()).collect(),
@@ -350,8 +365,8 @@ impl Submission {
             is_private: !self.private_environment.is_empty(),
             arguments: None,
             boot: Some(boot.to_owned()),
-            lease: self.lease_until.map(|until| WorkLease::until(boot, until)),
-        }
+            lease,
+        })
     }
 }
 

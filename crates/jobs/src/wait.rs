@@ -8,29 +8,36 @@ use unhang_proc::tree::now;
 
 /// The moment at which a wait has to end.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct WaitLimit {
+pub struct WaitLimit {
     begin: Duration,
     length: Duration,
 }
 
 impl WaitLimit {
     /// Sets the limit to the moment that lies `length` ahead.
-    pub(crate) fn after(length: Duration) -> Self {
+    #[must_use]
+    pub fn after(length: Duration) -> Self {
         Self { begin: now(), length }
     }
 
     /// Returns the time that has passed since the limit was set.
-    pub(crate) fn elapsed(&self) -> Duration {
+    #[must_use]
+    pub fn elapsed(&self) -> Duration {
         now().saturating_sub(self.begin)
     }
 
-    pub(crate) fn is_over(&self) -> bool {
+    /// Returns whether the limit was reached.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
         self.elapsed() >= self.length
     }
 }
 
 /// Repeats `look` until it finds something. Returns `None` if the limit was reached first.
-pub(crate) fn look_until<T, E>(
+///
+/// # Errors
+/// Fails as `look` does.
+pub fn look_until<T, E>(
     limit: WaitLimit,
     between: Duration,
     mut look: impl FnMut() -> Result<Option<T>, E>,

@@ -15,7 +15,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use unhang_proc::identity::{is_same_boot, since_boot};
 
-use crate::folder::{JobFolder, LEASE};
+use crate::folder::{FileError, JobFolder, LEASE};
 
 /// The longest time between two looks at the clock. A wait for descriptors counts no time in which the system sleeps.
 const LEASE_LOOK: Duration = Duration::from_secs(1);
@@ -26,12 +26,32 @@ pub(crate) struct WorkLease {
     boot_id: String,
     /// The time of [`since_boot`] at which the lease is over, in milliseconds.
     until_ms: u64,
+    /// A text that the work has in its environment, as [`MARK`]. Another machine, or another data folder, may run another attempt of the
+    /// same job.
+    mark: String,
 }
 
+/// The variable that names the lease under which work was started.
+pub(crate) const MARK: &str = "UNHANG_JOB_LEASE";
+
 impl WorkLease {
-    /// Makes the lease that is over at this time of [`since_boot`].
-    pub(crate) fn until(boot_id: &str, until: Duration) -> Self {
-        Self { boot_id: boot_id.to_owned(), until_ms: u64::try_from(until.as_millis()).unwrap_or(u64::MAX) }
+    /// Makes the lease with this mark that is over at this time of [`since_boot`].
+    pub(crate) fn until(boot_id: &str, until: Duration, mark: &str) -> Self {
+        let until_ms = u64::try_from(until.as_millis()).unwrap_or(u64::MAX);
+        Self { boot_id: boot_id.to_owned(), until_ms, mark: mark.to_owned() }
+    }
+
+    /// Returns the mark of the lease of this job; `None` if the job needs none.
+    pub(crate) fn mark(folder: &JobFolder) -> Option<String> {
+        folder.read(LEASE).ok().flatten().map(|lease: Self| lease.mark)
+    }
+
+    /// Replaces the lease of a job by one that is over at this time. Does nothing for a job that needs none.
+    pub(crate) fn replace(folder: &JobFolder, boot_id: &str, until: Duration) -> Result<(), FileError> {
+        match Self::mark(folder) {
+            Some(mark) => folder.write_lightly(LEASE, &Self::until(boot_id, until, &mark)),
+            None => Ok(()),
+        }
     }
 
     /// Returns the time until the lease is over, by this boot and this time of [`since_boot`]; zero if it is over.
@@ -97,7 +117,7 @@ mod tests {
 
     #[test]
     fn a_lease_is_over_at_its_time_and_in_another_boot() {
-        let lease = WorkLease::until("kernel-here", Duration::from_millis(5000));
+        let lease = WorkLease::until("kernel-here", Duration::from_millis(5000), "mark");
         let left = |boot_id, now| lease.left(boot_id, now).as_millis();
         let at = |millis| Some(Duration::from_millis(millis));
         assert_eq!(left("kernel-here", at(4999)), 1);
@@ -112,7 +132,7 @@ mod tests {
         let home = tempfile::tempdir().unwrap();
         let folder = JobFolder::at(home.path());
         let now = since_boot().unwrap();
-        let (past, future) = (WorkLease::until("a-b", now), WorkLease::until("a-b", now * 2));
+        let (past, future) = (WorkLease::until("a-b", now, "m"), WorkLease::until("a-b", now * 2, "m"));
         let is_over = |known: Option<&WorkLease>| WatchedLease::new(&folder, "a-b", known.cloned()).is_over();
         assert_eq!([is_over(None), is_over(Some(&future)), is_over(Some(&past))], [false, false, true]);
         folder.write_lightly(LEASE, &future).unwrap();
@@ -120,8 +140,9 @@ mod tests {
         folder.write_lightly(LEASE, &past).unwrap();
         assert!(is_over(Some(&future)), "it was revoked before the work began");
         assert!(!is_over(None), "a job that needs no lease");
-        folder.write_lightly(LEASE, &future).unwrap();
+        WorkLease::replace(&folder, "a-b", now * 2).unwrap();
         assert!(!is_over(Some(&past)), "it was prolonged");
+        assert_eq!(WorkLease::mark(&folder).as_deref(), Some("m"));
         fs::write(folder.file(LEASE), "{").unwrap();
         assert!(is_over(Some(&past)));
         let watched = |lease| WatchedLease::new(&folder, "a-b", lease).next_look();

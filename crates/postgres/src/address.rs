@@ -120,6 +120,12 @@ impl StoreAddress {
         if !Self::is_meant(text) {
             return Err(AddressError::Invalid("it does not begin with postgres://".to_owned()));
         }
+        // The client library would take a part of the password for the host, and messages would show it.
+        let before_query = text.split_once('?').map_or(text, |(before, _)| before);
+        if before_query.matches('@').count() > 1 {
+            let reason = "it has more than one `@`; in a user or a password write %40 for `@`, %2F for `/`, %3A for `:`";
+            return Err(AddressError::Invalid(reason.to_owned()));
+        }
         let (url, parameters) = TlsParameters::take(text)?;
         let mut config: Config = url.parse().map_err(|error| AddressError::Invalid(reason(&error)))?;
         if config.get_hosts().is_empty() {

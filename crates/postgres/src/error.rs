@@ -62,7 +62,8 @@ pub enum PostgresError {
     /// The user may not do what unhang needs.
     #[error(
         "the user of the job store {store} lacks a right ({detail}); the owner of the database can grant it: \
-         unhang needs CREATE on the database at its first start, and its tables are in the schema `unhang`"
+         unhang needs CREATE on the database at its first start. A user who did not make the tables needs USAGE on \
+         the schema `unhang`, and SELECT, INSERT, UPDATE and DELETE on all tables in it"
     )]
     NoRight {
         /// The store.
@@ -196,6 +197,9 @@ pub(crate) fn explain(store: &str, doing: &'static str, error: &tokio_postgres::
     let Some(code) = error.code() else {
         // The library has no other way to tell one from the other.
         let is_tls = error.to_string().contains("TLS");
+        if detail.contains("password") {
+            return PostgresError::LoginRefused { store, detail };
+        }
         return if is_tls {
             PostgresError::Tls { store, detail }
         } else {

@@ -20,18 +20,21 @@ use unhang_jobs::{
     id::JobId,
     progress::JobProgress,
     record::JobRecord,
-    store::{StoredJob, state_column},
+    store::{StoredJob, report_unreadable, state_column},
     timestamp::JobTimestamp,
 };
 
 use crate::{
     connection::Repetition,
     error::PostgresError,
-    store::{COLUMNS, PostgresStore, WorkerClaim, completed_at, unix_millis},
+    store::{COLUMNS, PostgresStore, WorkerClaim, completed_at, read, unix_millis},
 };
 
 /// The longest pause before a job of a lost worker may run again.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5 * 60);
+
+/// The most jobs that one claim puts aside because their records cannot be read.
+const MOST_UNREADABLE: u32 = 100;
 
 /// The share of its lease after which a worker without a heartbeat counts as silent. Heartbeats come six times in a lease.
 const SILENT_SHARE: u32 = 3;
@@ -114,10 +117,14 @@ pub struct SilentLease {
     pub is_over: bool,
     /// The time since the last heartbeat, by the database's clock.
     pub silent_for: Duration,
-    /// Whether the job may run again: it is repeatable, and was not claimed too often.
+    /// Whether the job may run again: it is repeatable, was not claimed too often, and nobody wants it to be cancelled.
     pub may_run_again: bool,
+    /// Whether somebody wants the job to be cancelled, and its work is dead by now: a repeatable job does not outlive its lease.
+    pub is_cancelled: bool,
     /// The number of times that the job was claimed.
     pub claims: u32,
+    /// The time when the work began, as the worker told it.
+    pub started_at: Option<JobTimestamp>,
 }
 
 /// Puts a job back into the queue, with a pause of `$3` milliseconds.
@@ -125,15 +132,34 @@ const QUEUE_AGAIN: &str = "UPDATE unhang.jobs
     SET state = 'queued', worker = NULL, token = NULL, lease_until = NULL, started_at = NULL, progress = NULL,
         progress_message = NULL, revision = revision + 1,
         not_before = clock_timestamp() + $3 * interval '1 ms'
-    WHERE id = $1 AND token = $2 AND state = 'active' AND is_repeatable AND claims < max_attempts";
+    WHERE id = $1 AND token = $2 AND state = 'active' AND is_repeatable AND claims < max_attempts
+        AND NOT is_cancel_wanted";
 
 impl PostgresStore {
     /// Gives the first job of the queue that this worker may run to it, with a lease. Returns `None` if there is none.
+    ///
+    /// A job whose record cannot be read, as one of a newer unhang, is reported and goes back to the queue for five minutes. It keeps
+    /// no other job waiting.
     ///
     /// # Errors
     /// Fails if the store cannot be asked, or cannot write. After [`PostgresError::Unreachable`] and [`PostgresError::TimedOut`] the worker
     /// looks for its token with [`Self::leased`].
     pub fn lease(&mut self, request: &LeaseRequest<'_>) -> Result<Option<LeasedJob>, PostgresError> {
+        for _ in 0..MOST_UNREADABLE {
+            let Some(row) = self.lease_row(request)? else { return Ok(None) };
+            match read(&row) {
+                Ok(job) => return Ok(Some(leased_job(&row, job))),
+                Err(error) => {
+                    report_unreadable(row.get("id"), &error);
+                    self.put_aside(row.get("sequence"), &request.claimant.token)?;
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// Gives the first row of the queue that this worker may run to it.
+    fn lease_row(&mut self, request: &LeaseRequest<'_>) -> Result<Option<Row>, PostgresError> {
         let sql = format!(
             "UPDATE unhang.jobs
              SET state = 'active', worker = $1, token = $2, claims = claims + 1, revision = revision + 1,
@@ -154,8 +180,20 @@ impl PostgresStore {
             (&millis(request.lengths.others), Type::FLOAT8),
         ];
         let work = async |client: &mut Client| client.query_typed(&sql, &values).await;
-        let rows = self.connection.run("asked for a job", Repetition::Forbidden, &work)?;
-        rows.first().map(|row| self.leased_job(row)).transpose()
+        let mut rows = self.connection.run("asked for a job", Repetition::Forbidden, &work)?;
+        Ok(rows.pop())
+    }
+
+    /// Puts a job back into the queue whose record this unhang cannot read, with the longest pause. The claim does not count.
+    fn put_aside(&mut self, sequence: i64, token: &str) -> Result<bool, PostgresError> {
+        self.changes(
+            "put a job aside",
+            "UPDATE unhang.jobs
+             SET state = 'queued', worker = NULL, token = NULL, lease_until = NULL, claims = claims - 1,
+                revision = revision + 1, not_before = clock_timestamp() + $3 * interval '1 ms'
+             WHERE sequence = $1 AND token = $2 AND state = 'active'",
+            &[(&sequence, Type::INT8), (&token, Type::TEXT), (&millis(LONGEST_PAUSE), Type::FLOAT8)],
+        )
     }
 
     /// Returns the active jobs of this worker: those that it got without learning it, and those of an earlier process of the worker.
@@ -167,13 +205,12 @@ impl PostgresStore {
             "SELECT {COLUMNS}, orders, lease_ms FROM unhang.jobs WHERE state = 'active' AND worker = $1"
         );
         let rows = self.rows("looked for the jobs of a worker", &sql, &[(&worker, Type::TEXT)])?;
-        rows.iter().map(|row| self.leased_job(row)).collect()
-    }
-
-    fn leased_job(&self, row: &Row) -> Result<LeasedJob, PostgresError> {
-        let work: Option<String> = row.get("orders");
-        let length = length(row.get("lease_ms"));
-        Ok(LeasedJob { job: self.read(row)?, work: work.unwrap_or_default(), length })
+        // One that cannot be read ends with its lease; the others go on.
+        let known = |row: &Row| {
+            let job = read(row).inspect_err(|error| report_unreadable(row.get("id"), error)).ok()?;
+            Some(leased_job(row, job))
+        };
+        Ok(rows.iter().filter_map(known).collect())
     }
 
     /// Prolongs the leases of these jobs. Returns those that are still the worker's.
@@ -233,9 +270,10 @@ impl PostgresStore {
     pub fn silent(&mut self, limit: u32) -> Result<Vec<SilentLease>, PostgresError> {
         let rows = self.rows(
             "looked for lost workers",
-            "SELECT id, worker, token, heartbeat, claims, is_repeatable AND claims < max_attempts,
+            "SELECT id, worker, token, heartbeat, claims,
+                is_repeatable AND claims < max_attempts AND NOT is_cancel_wanted,
                 (extract(epoch FROM clock_timestamp() - heard_at) * 1000)::float8,
-                lease_ms, lease_until < clock_timestamp()
+                lease_ms, lease_until < clock_timestamp(), is_repeatable AND is_cancel_wanted, started_at
              FROM unhang.jobs
              WHERE state = 'active' AND heard_at + lease_ms / $2 * interval '1 ms' < clock_timestamp()
              ORDER BY heard_at LIMIT $1",
@@ -252,6 +290,8 @@ impl PostgresStore {
                 silent_for: length(row.get(6)),
                 length: length(row.get(7)),
                 is_over: row.get(8),
+                is_cancelled: row.get(9),
+                started_at: row.get::<_, Option<i64>>(10).and_then(of_unix_millis),
             })
         };
         Ok(rows.iter().filter_map(silent).collect())
@@ -304,6 +344,22 @@ impl PostgresStore {
         )
     }
 
+    /// Ends a job of a lost worker as lost whose record this unhang cannot read. The record stays as it is.
+    ///
+    /// # Errors
+    /// Fails if the store cannot be asked, or cannot write.
+    pub fn end_unreadable(&mut self, lease: &SilentLease) -> Result<bool, PostgresError> {
+        self.changes(
+            "ended the job of a lost worker",
+            "UPDATE unhang.jobs
+             SET state = 'lost', revision = revision + 1,
+                completed_at = (extract(epoch FROM clock_timestamp()) * 1000)::bigint
+             WHERE id = $1 AND token = $2 AND heartbeat = $3 AND state = 'active'
+                AND lease_until < clock_timestamp()",
+            &[(&lease.id.as_str(), Type::TEXT), (&lease.token, Type::TEXT), (&lease.heartbeat, Type::INT8)],
+        )
+    }
+
     /// Ends a job of a lost worker with this record. Returns false if a heartbeat or an end came in between. The worker may still find the
     /// true end.
     ///
@@ -328,9 +384,20 @@ impl PostgresStore {
     }
 }
 
+/// Makes the job of a row with its orders and its lease.
+fn leased_job(row: &Row, job: StoredJob<WorkerClaim>) -> LeasedJob {
+    let work: Option<String> = row.get("orders");
+    LeasedJob { job, work: work.unwrap_or_default(), length: length(row.get("lease_ms")) }
+}
+
 /// Returns the pause before the next claim of a job, in milliseconds.
 fn pause(claims: u32) -> f64 {
     millis(Duration::from_secs(1 << claims.min(16)).min(LONGEST_PAUSE))
+}
+
+/// Returns the time of so many milliseconds since 1970; `None` for a time before that.
+pub(crate) fn of_unix_millis(millis: i64) -> Option<JobTimestamp> {
+    u64::try_from(millis).ok().map(JobTimestamp::from_millis)
 }
 
 /// Returns a length for `interval '1 ms'`. Lengths of leases have no more than milliseconds.

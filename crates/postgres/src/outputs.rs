@@ -7,7 +7,8 @@
 //!
 //! - Each write names the token of the lease. It writes for the attempt that this lease is, so a former worker changes no later attempt.
 //! - A repeated write changes nothing.
-//! - A byte of a log keeps its offset. Only the head of a log is dropped.
+//! - A byte of a log keeps its offset. Only the head of a log is dropped. The log of a later attempt follows that of the earlier ones, so a
+//!   reader misses and repeats nothing when a job moves to another worker.
 
 use tokio_postgres::{
     Row,
@@ -41,6 +42,7 @@ pub struct LogExtent {
 
 impl PostgresStore {
     /// Adds a page to the log of a job, and drops what the job's worker has dropped. Returns false if the job is not the worker's any more.
+    /// The page has the offsets of the attempt, whose log begins at `base` of the whole log.
     ///
     /// # Errors
     /// Fails if the store cannot be asked, or cannot write.
@@ -49,9 +51,12 @@ impl PostgresStore {
         id: JobId,
         token: &str,
         stream: LogStream,
+        base: u64,
         page: &LogPage<Vec<u8>>,
     ) -> Result<bool, PostgresError> {
-        let blocks = blocks(page.offset, &page.text);
+        let blocks = blocks(base + page.offset, &page.text);
+        // An attempt that has dropped nothing keeps the log of the earlier ones.
+        let dropped_before = if page.dropped_before > 0 { base + page.dropped_before } else { 0 };
         let numbers: Vec<i64> = blocks.iter().map(|(first, _)| signed(first / BLOCK)).collect();
         let firsts: Vec<i64> = blocks.iter().map(|(first, _)| signed(*first)).collect();
         let bytes: Vec<&[u8]> = blocks.iter().map(|(_, bytes)| *bytes).collect();
@@ -59,8 +64,8 @@ impl PostgresStore {
         let sql = format!(
             "WITH held AS ({HELD}), dropped AS (
                 DELETE FROM unhang.log_blocks USING held
-                WHERE job = held.sequence AND attempt = held.claims AND stream = $3
-                    AND first + length(bytes) <= $7 AND block <> ALL ($4)
+                WHERE job = held.sequence AND stream = $3 AND first + length(bytes) <= $7
+                    AND (attempt < held.claims OR block <> ALL ($4))
              ), added AS (
                 INSERT INTO unhang.log_blocks AS known (job, attempt, stream, block, first, bytes)
                 SELECT held.sequence, held.claims, $3, page.block, page.first, page.bytes
@@ -84,13 +89,13 @@ impl PostgresStore {
                 (&numbers, Type::INT8_ARRAY),
                 (&firsts, Type::INT8_ARRAY),
                 (&bytes, Type::BYTEA_ARRAY),
-                (&signed(page.dropped_before), Type::INT8),
+                (&signed(dropped_before), Type::INT8),
             ],
         )?;
         Ok(!held.is_empty())
     }
 
-    /// Returns the bytes that the log of the newest attempt has in the store.
+    /// Returns the bytes that the log of a job has in the store.
     ///
     /// # Errors
     /// Fails if the store cannot be asked.
@@ -98,8 +103,7 @@ impl PostgresStore {
         let rows = self.rows(
             "looked at a log",
             "SELECT min(first), max(first + length(bytes))
-             FROM unhang.log_blocks JOIN unhang.jobs ON job = sequence AND attempt = claims
-             WHERE id = $1 AND stream = $2",
+             FROM unhang.log_blocks JOIN unhang.jobs ON job = sequence WHERE id = $1 AND stream = $2",
             &[(&id.as_str(), Type::TEXT), (&number(stream), Type::INT2)],
         )?;
         let offset = |row: &Row, column| row.get::<_, Option<i64>>(column).map_or(0, unsigned);
@@ -109,7 +113,7 @@ impl PostgresStore {
         }))
     }
 
-    /// Reads bytes of the log of the newest attempt, from `offset` on or from where the log begins. Returns at most `max_bytes`, as the page
+    /// Reads bytes of the log of a job, from `offset` on or from where the log begins. Returns at most `max_bytes`, as the page
     /// that they make; `eof` is as the caller knows the end of the job.
     ///
     /// # Errors
@@ -128,7 +132,7 @@ impl PostgresStore {
         let rows = self.rows(
             "read a log",
             "SELECT first, bytes
-             FROM unhang.log_blocks JOIN unhang.jobs ON job = sequence AND attempt = claims
+             FROM unhang.log_blocks JOIN unhang.jobs ON job = sequence
              WHERE id = $1 AND stream = $2 AND block BETWEEN $3 AND $4
              ORDER BY first",
             &[

@@ -31,6 +31,10 @@ pub(crate) fn lookup(path: &Path, key: ConnectionKey<'_>) -> Result<Option<Strin
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         found => found.map_err(unreadable)?,
     };
+    if !metadata.is_file() {
+        let detail = "it is not a regular file".to_owned();
+        return Err(AddressError::PasswordFile { path: path.to_owned(), detail });
+    }
     if metadata.permissions().mode() & 0o077 != 0 {
         let detail = "others can read it; change that with `chmod 600`".to_owned();
         return Err(AddressError::PasswordFile { path: path.to_owned(), detail });

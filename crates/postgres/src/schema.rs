@@ -33,7 +33,7 @@ const MIGRATIONS: &[Migration] = &[Migration {
     sql: "
         CREATE TABLE unhang.jobs (
             sequence bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-            id text NOT NULL UNIQUE,
+            id text NOT NULL UNIQUE CHECK (id ~ '^[a-z2-7]{12}$'),
             state text NOT NULL
                 CHECK (state IN ('queued', 'active', 'completed', 'failed', 'cancelled', 'lost')),
             revision bigint NOT NULL DEFAULT 1,
@@ -41,12 +41,12 @@ const MIGRATIONS: &[Migration] = &[Migration {
             labels text[] NOT NULL,
             is_repeatable boolean NOT NULL,
             max_attempts integer NOT NULL,
-            claims integer NOT NULL DEFAULT 0,
+            claims integer NOT NULL DEFAULT 0 CHECK (claims BETWEEN 0 AND 1000000),
             worker text,
             token text,
             heartbeat bigint NOT NULL DEFAULT 0,
             heard_at timestamptz,
-            lease_ms double precision,
+            lease_ms double precision CHECK (lease_ms BETWEEN 0 AND 1e12),
             lease_until timestamptz,
             not_before timestamptz,
             started_at bigint,
@@ -56,14 +56,16 @@ const MIGRATIONS: &[Migration] = &[Migration {
             completed_at bigint,
             retention_ms bigint NOT NULL,
             record text NOT NULL,
-            orders text
+            orders text,
+            CHECK (state <> 'active' OR (worker IS NOT NULL AND token IS NOT NULL AND lease_ms IS NOT NULL
+                AND lease_until IS NOT NULL AND heard_at IS NOT NULL))
         );
         CREATE TABLE unhang.log_blocks (
             job bigint NOT NULL REFERENCES unhang.jobs (sequence) ON DELETE CASCADE,
             attempt integer NOT NULL,
             stream smallint NOT NULL,
             block bigint NOT NULL,
-            first bigint NOT NULL,
+            first bigint NOT NULL CHECK (first BETWEEN 0 AND 1000000000000000000),
             bytes bytea NOT NULL,
             PRIMARY KEY (job, attempt, stream, block)
         );

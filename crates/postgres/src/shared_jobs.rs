@@ -14,7 +14,7 @@ use unhang_jobs::{
     log::{LogPage, LogStream},
     progress::JobProgress,
     record::{EndRecord, JobEnd, JobState},
-    shared_jobs::{SharedJob, SharedJobs},
+    shared_jobs::{SharedJob, SharedJobs, WorkerSummary},
     shared_work::COMMAND_LABEL,
     status::{JobStatus, SharedSight},
     store::{JobEntry, JobOwnerFilter, JobStore as _, KeptAsAccepted, report_unreadable, state_column},
@@ -24,8 +24,9 @@ use unhang_jobs::{
 use crate::{
     address::StoreAddress,
     error::PostgresError,
-    leases::length,
+    leases::{length, of_unix_millis},
     store::{COLUMNS, PostgresStore, SharedOrders, read},
+    workers::{KnownWorker, WorkerList},
 };
 
 /// The most connections that rest.
@@ -50,10 +51,15 @@ const STATUS_COLUMNS: &str = "started_at, progress, progress_message, labels, le
         ) AS earlier
     ) END AS before,
     CASE WHEN state = 'queued' THEN EXISTS (
-        SELECT FROM unhang.workers
-        WHERE workers.labels @> job.labels AND NOT is_drain_wanted
-            AND workers.heard_at + silent_after_ms * interval '1 ms' > clock_timestamp()
-    ) END AS has_worker";
+        SELECT FROM unhang.workers AS worker WHERE worker.labels @> job.labels AND NOT is_drain_wanted
+            AND worker.heard_at + silent_after_ms * interval '1 ms' > clock_timestamp()
+    ) END AS has_worker,
+    CASE WHEN state = 'queued' THEN ARRAY (
+        SELECT label FROM unnest(job.labels) AS label WHERE NOT EXISTS (
+            SELECT FROM unhang.workers AS worker WHERE label = ANY (worker.labels) AND NOT is_drain_wanted
+                AND worker.heard_at + silent_after_ms * interval '1 ms' > clock_timestamp()
+        )
+    ) END AS missing_labels";
 
 /// The store of many machines for an engine.
 #[derive(Debug)]
@@ -109,7 +115,7 @@ impl SharedJobs for PostgresJobs {
         });
         submitted.map_err(|error| match error.may_be_done() {
             true => JobError::SharedUncertain { id, message: error.to_string() },
-            false => JobError::Shared { message: format!("{error}. Nothing was accepted") },
+            false => JobError::Shared { message: format!("nothing was accepted: {error}") },
         })
     }
 
@@ -218,6 +224,11 @@ impl SharedJobs for PostgresJobs {
     fn counts(&self) -> Result<Vec<(JobState, u64)>, JobError> {
         self.ask(PostgresStore::counts)
     }
+
+    fn workers(&self) -> Result<Vec<WorkerSummary>, JobError> {
+        let workers = self.ask(|store| WorkerList(store).all())?;
+        Ok(workers.iter().map(KnownWorker::summary).collect())
+    }
 }
 
 /// Makes the status of a job from its row with [`STATUS_COLUMNS`].
@@ -230,8 +241,7 @@ fn status(mut record: unhang_jobs::record::JobRecord, row: &Row) -> JobStatus {
     if is_active {
         let started_at: Option<i64> = row.get("started_at");
         record.status = if started_at.is_some() { JobState::Running } else { JobState::Starting };
-        record.started_at =
-            started_at.and_then(|millis| u64::try_from(millis).ok()).map(JobTimestamp::from_millis);
+        record.started_at = started_at.and_then(of_unix_millis);
         let silent_for = length(row.get::<_, Option<f64>>("silent_ms").unwrap_or_default());
         let lease = length(row.get::<_, Option<f64>>("lease_ms").unwrap_or_default());
         if silent_for > (lease / SILENT_SHARE).min(LONGEST_SILENCE) {
@@ -241,7 +251,12 @@ fn status(mut record: unhang_jobs::record::JobRecord, row: &Row) -> JobStatus {
         }
     }
     if row.get::<_, Option<bool>>("has_worker") == Some(false) {
-        wait_reason = Some(no_worker(&row.get::<_, Vec<String>>("labels")));
+        // Each label may be that of some worker, and no worker have all of them.
+        let missing: Vec<String> = row.get("missing_labels");
+        wait_reason = Some(match missing.is_empty() {
+            true => no_worker(&row.get::<_, Vec<String>>("labels")),
+            false => no_worker(&missing),
+        });
     }
     let progress = is_active
         .then(|| JobProgress { fraction: row.get("progress"), message: row.get("progress_message") });

@@ -9,13 +9,14 @@
 
 use std::collections::HashSet;
 
+use serde::de::Error as _;
 use tokio_postgres::{
     Client, Row,
     types::{ToSql, Type},
 };
 use unhang_jobs::{
     id::JobId,
-    record::{JobRecord, JobState},
+    record::{FORMAT, JobRecord, JobState},
     store::{
         JobEntry, JobOwnerFilter, JobStore, KeptAsAccepted, StoredJob, report_unreadable, state_column,
         state_of_column,
@@ -363,19 +364,29 @@ impl JobStore for PostgresStore {
 }
 
 /// Reads a row with [`COLUMNS`].
+///
+/// # Errors
+/// Fails if the record is not JSON of a known form, or not that of the row's job.
 pub(crate) fn read(row: &Row) -> Result<StoredJob<WorkerClaim>, serde_json::Error> {
     let (state, record): (&str, &str) = (row.get(3), row.get(7));
     let is_active = state == state_column(JobState::Running);
     // The token of a job that has ended stays in its row, for the worker that finds a lost end.
     let claim: (Option<String>, Option<String>) = (row.get(4), row.get(5));
     let claimant = claim.0.zip(claim.1).filter(|_| is_active);
+    let record: JobRecord = serde_json::from_str(record)?;
+    if record.job_id.as_str() != row.get::<_, &str>(0) {
+        return Err(serde_json::Error::custom(format!("it is the record of job {}", record.job_id)));
+    }
+    if record.format > FORMAT {
+        return Err(serde_json::Error::custom(format!("its format {} is of a newer unhang", record.format)));
+    }
     Ok(StoredJob {
         sequence: row.get(1),
         revision: row.get(2),
         is_active,
         claimant: claimant.map(|(worker, token)| WorkerClaim { worker, token }),
         claims: u32::try_from(row.get::<_, i32>(6)).unwrap_or_default(),
-        record: serde_json::from_str(record)?,
+        record,
     })
 }
 

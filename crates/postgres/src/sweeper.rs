@@ -74,6 +74,8 @@ mod tests {
             is_over: true,
             silent_for: Duration::ZERO,
             may_run_again: true,
+            is_cancelled: false,
+            started_at: None,
             claims: 1,
         }
     }

@@ -5,6 +5,7 @@
 use std::time::Duration;
 
 use tokio_postgres::{Row, types::Type};
+use unhang_jobs::shared_jobs::WorkerSummary;
 
 use crate::{
     error::PostgresError,
@@ -47,6 +48,22 @@ impl KnownWorker {
     #[must_use]
     pub fn is_silent(&self) -> bool {
         self.heard_ago > self.note.silent_after
+    }
+
+    /// Returns what people see of the worker.
+    #[must_use]
+    pub fn summary(&self) -> WorkerSummary {
+        WorkerSummary {
+            name: self.note.name.clone(),
+            host: self.note.host.clone(),
+            version: self.note.version.clone(),
+            labels: self.note.labels.clone(),
+            slots: self.note.slots,
+            running: self.running,
+            heard_seconds_ago: self.heard_ago.as_secs(),
+            is_silent: self.is_silent(),
+            is_draining: self.is_drain_wanted,
+        }
     }
 }
 
@@ -91,6 +108,22 @@ impl WorkerList<'_> {
                 "DELETE FROM unhang.workers
              WHERE name = $1 AND NOT EXISTS (SELECT FROM unhang.jobs WHERE state = 'active' AND worker = $1)",
                 &[(&name, Type::TEXT)],
+            )
+            .map(drop)
+    }
+
+    /// Removes the workers that have been silent for this long and have no jobs.
+    ///
+    /// # Errors
+    /// Fails if the store cannot be asked, or cannot write.
+    pub fn remove_silent(&mut self, silence: Duration) -> Result<(), PostgresError> {
+        self.0
+            .changes(
+                "removed workers that have gone",
+                "DELETE FROM unhang.workers
+                 WHERE heard_at + $1 * interval '1 ms' < clock_timestamp()
+                    AND NOT EXISTS (SELECT FROM unhang.jobs WHERE state = 'active' AND worker = name)",
+                &[(&millis(silence), Type::FLOAT8)],
             )
             .map(drop)
     }

@@ -12,7 +12,7 @@ use unhang_jobs::record::JobState;
 
 use super::{
     Cancellation, Definition, Hints, Mode, ToolAnswer, ToolListing, ToolSettings, answer_text, schemas,
-    service::{JobService, JobServiceError, SubmitRequest},
+    service::{JobService, JobServiceError},
 };
 use crate::job_report::JobReport;
 
@@ -76,20 +76,7 @@ impl Declared {
         service: &dyn JobService,
         arguments: Map<String, Value>,
     ) -> Result<JobReport, String> {
-        let settings = &self.settings;
-        let request = SubmitRequest {
-            tool: settings.name.clone(),
-            command: settings.command.fill(&arguments)?,
-            folder: settings.folder.clone(),
-            environment: settings.environment.clone(),
-            inherits_environment: settings.inherits_environment,
-            arguments,
-            inputs: settings.inputs.clone(),
-            results: settings.results.clone(),
-            state: settings.state.clone(),
-            timeout: settings.timeout,
-            log_limit: settings.log_limit,
-        };
+        let request = self.settings.request(arguments)?;
         service.submit(request).await.map_err(|JobServiceError(why)| why)
     }
 }

@@ -245,6 +245,7 @@ pub(super) fn system() -> Value {
         "jobs": jobs(),
         "system": object(&machine, &[]),
         "wait_reason": { "type": "string", "description": "The reason why no job starts at the moment." },
+        "workers": { "type": "array", "items": { "type": "object" }, "description": "The workers, if many machines share the jobs." },
         "outlives": {
             "type": "boolean",
             "description": "Whether jobs outlive this server, as far as the system shows.",

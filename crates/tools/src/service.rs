@@ -14,6 +14,7 @@ use unhang_jobs::{
     id::JobId,
     log::LogStream,
     record::{JobState, Patch},
+    shared_jobs::Placement,
     timestamp::JobTimestamp,
 };
 
@@ -146,6 +147,8 @@ pub struct SubmitRequest {
     pub timeout: Option<Duration>,
     /// The most bytes that are kept of each output stream.
     pub log_limit: u64,
+    /// The demands of the job on the worker that runs it, if machines share their jobs.
+    pub placement: Placement,
 }
 
 /// A report on something that lies in a file or a folder, with the path. There the reader finds what an answer has no room for.

@@ -2,9 +2,10 @@
 
 use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
-use unhang_jobs::{document::Field, folder::FileName, record::Patch};
+use serde_json::{Map, Value};
+use unhang_jobs::{document::Field, folder::FileName, record::Patch, shared_jobs::Placement};
 
-use super::{ArgumentSchema, CommandTemplate};
+use super::{ArgumentSchema, CommandTemplate, service::SubmitRequest};
 
 /// The way a tool is answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,4 +45,29 @@ pub struct ToolSettings {
     pub inherits_environment: bool,
     /// The most bytes that are kept of each output stream.
     pub log_limit: u64,
+    /// The demands of the tool on the worker that runs it, if machines share their jobs.
+    pub placement: Placement,
+}
+
+impl ToolSettings {
+    /// Makes the request for a job of this tool, with the arguments of a call that fit its schema.
+    ///
+    /// # Errors
+    /// Fails if the command cannot be filled with the arguments.
+    pub fn request(&self, arguments: Map<String, Value>) -> Result<SubmitRequest, String> {
+        Ok(SubmitRequest {
+            tool: self.name.clone(),
+            command: self.command.fill(&arguments)?,
+            folder: self.folder.clone(),
+            environment: self.environment.clone(),
+            inherits_environment: self.inherits_environment,
+            arguments,
+            inputs: self.inputs.clone(),
+            results: self.results.clone(),
+            state: self.state.clone(),
+            timeout: self.timeout,
+            log_limit: self.log_limit,
+            placement: self.placement.clone(),
+        })
+    }
 }

@@ -24,6 +24,7 @@ fn each_member_of_a_status_is_in_its_schema() {
     everything.queue_position = Some(1);
     everything.open_questions = Some(1);
     everything.wait_reason = Some("no memory".to_owned());
+    everything.worker = Some("vm-1".to_owned());
     (everything.exit_code, everything.signal) = (Some(1), Some(9));
     (everything.state_applied, everything.state_reason) = (Some(false), Some("no such member".to_owned()));
     let told = answer_text::status(&everything).answer(false);

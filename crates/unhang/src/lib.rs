@@ -15,6 +15,8 @@
 //! - [`settings`] reads the configuration file, [`secrets`] keeps its secrets out of all output, and [`oauth`] has the tokens of remote
 //!   servers.
 //!
+//! - With the feature `postgres`, [`jobs`] can be in a database that many machines share, and a `worker` runs them.
+//!
 //! A server built on any SDK can use three of them: [`jobs`] makes a slow tool a durable job, [`tools`] has the nine tools with which an
 //! agent follows jobs, and [`direct`] runs closures that may hang. `examples/rmcp-server` of the repository shows the first two.
 //!
@@ -35,9 +37,13 @@ pub use unhang_gateway::{self as gateway, route};
 pub use unhang_guard as guard;
 pub use unhang_jobs as jobs;
 pub use unhang_net::oauth;
+#[cfg(feature = "postgres")]
+pub use unhang_postgres as postgres;
 pub use unhang_proc as process;
 pub use unhang_tools::{self as tools, direct, job_report};
 pub use unhang_upstream::client;
+#[cfg(feature = "postgres")]
+pub use unhang_worker as worker;
 
 #[cfg(test)]
 mod tests;

@@ -20,6 +20,7 @@ use unhang_jobs::{
 use unhang_postgres::{JobHeartbeat, LeaseRequest, LeasedJob, PostgresError, PostgresStore, WorkerClaim};
 
 use crate::{
+    deliveries::STREAMS,
     held::HeldJob,
     link::{StoreLink, jittered},
     notes::LeaseNote,
@@ -144,9 +145,20 @@ async fn take(
         claims: leased.job.claims,
         length_ms: u64::try_from(length.as_millis()).unwrap_or(u64::MAX),
         has_begun: false,
+        log_bases: [0; 2],
     };
     let until = state.until(asked_at, length);
-    let inputs = link.run(move |store| store.inputs(id)).await?;
+    let is_first = note.claims == 1;
+    let (inputs, log_bases) = link
+        .run(move |store| {
+            let mut log_bases = [0; 2];
+            for (base, stream) in log_bases.iter_mut().zip(STREAMS).filter(|_| !is_first) {
+                *base = store.log_extent(id, stream)?.end;
+            }
+            Ok((store.inputs(id)?, log_bases))
+        })
+        .await?;
+    let note = LeaseNote { log_bases, ..note };
     match begin(state, &record, &leased.work, inputs, note, until).await {
         Beginning::Begun | Beginning::Open => Ok(()),
         Beginning::NotHere(why) => {
@@ -181,7 +193,9 @@ async fn begin(
         return Beginning::NotHere(why);
     }
     let submission = SharedWork::of_text(work)
-        .map_err(|_| "its kind of work is of a newer unhang than this worker".to_owned())
+        .map_err(|_| {
+            "this worker cannot read what is to be done; a newer unhang may have submitted it".to_owned()
+        })
         .and_then(|work| state.resolver.submission(record, &work).map_err(|refusal| refusal.to_string()));
     let submission = match submission {
         Ok(submission) => submission,
@@ -224,7 +238,7 @@ async fn clear(state: &WorkerState, id: JobId) -> Result<(), String> {
         let revoked = state.engine.revoke(id).await;
         revoked.map_err(|error| format!("an earlier attempt still runs here: {error}"))?;
     }
-    let removed = state.engine.remove(id).await;
+    let removed = state.engine.remove_leased(id).await;
     removed.map_err(|error| format!("an earlier attempt cannot be removed here: {error}"))
 }
 

@@ -32,7 +32,7 @@ const BREATH: Duration = Duration::from_millis(50);
 const PAGE: usize = 256 << 10;
 
 /// The two logs of a job.
-const STREAMS: [LogStream; 2] = [LogStream::Stdout, LogStream::Stderr];
+pub(crate) const STREAMS: [LogStream; 2] = [LogStream::Stdout, LogStream::Stderr];
 
 /// Copies until it is aborted.
 pub(crate) async fn run(state: Arc<WorkerState>) {
@@ -89,10 +89,10 @@ async fn copy_log(
     stream: LogStream,
     has_ended: bool,
 ) -> Result<(), PostgresError> {
-    let id = job.note.job;
+    let (id, base) = (job.note.job, job.note.log_bases[index]);
     let mut offset = match job.copied[index] {
         Some(offset) => offset,
-        None => link.run(move |store| store.log_extent(id, stream)).await?.end,
+        None => link.run(move |store| store.log_extent(id, stream)).await?.end.saturating_sub(base),
     };
     loop {
         let page = match state.engine.raw_logs(id, stream, offset, PAGE).await {
@@ -107,7 +107,7 @@ async fn copy_log(
         }
         let (next, is_full) = (page.next_offset, page.text.len() == PAGE);
         let token = job.note.token.clone();
-        if !link.run(move |store| store.append_log(id, &token, stream, &page)).await? {
+        if !link.run(move |store| store.append_log(id, &token, stream, base, &page)).await? {
             // The job is not this worker's any more.
             return Ok(());
         }
@@ -172,6 +172,10 @@ async fn give_back_or_end(
         return Ok(());
     }
     let ending = match ending.reason {
+        // Its work is dead, as somebody wanted.
+        _ if job.is_cancelled => {
+            EndRecord { outcome: JobEnd::Cancelled, reason: None, detail: None, ..ending }
+        }
         Some(EndReason::LeaseOver) => {
             EndRecord { outcome: JobEnd::Lost, reason: Some(EndReason::WorkerLost), ..ending }
         }

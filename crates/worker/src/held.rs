@@ -21,7 +21,7 @@ pub(crate) struct HeldJob {
     pub(crate) record: Option<JobRecord>,
     /// The time of this machine's clock at which the work has to be dead.
     pub(crate) until: Duration,
-    /// The offsets up to which the store has the two logs; `None` if the store has to be asked.
+    /// The offsets of this attempt up to which the store has the two logs; `None` if the store has to be asked.
     pub(crate) copied: [Option<u64>; 2],
     /// Whether the engine was told to cancel the job.
     pub(crate) is_cancelled: bool,

@@ -9,11 +9,13 @@ use std::{
     fs, io,
     os::unix::fs::DirBuilderExt,
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use unhang_jobs::{
     folder::{Durability, read_at_most, replace},
     id::JobId,
+    wait::{WaitLimit, look_until},
 };
 use unhang_proc::lock::Lock;
 
@@ -24,6 +26,10 @@ const FOLDER: &str = "worker";
 
 /// The file with the name.
 const NAME: &str = "name";
+
+/// The time for which the lock is tried, and the pause between two tries.
+const LOCK_LIMIT: Duration = Duration::from_secs(2);
+const LOCK_LOOK: Duration = Duration::from_millis(20);
 
 /// The longest name, in bytes.
 const LONGEST_NAME: usize = 300;
@@ -50,7 +56,9 @@ impl WorkerIdentity {
         };
         fs::DirBuilder::new().recursive(true).mode(0o700).create(&folder).map_err(failed(&folder))?;
         let lock_file = folder.join("lock");
-        let lock = Lock::try_take(&lock_file).map_err(failed(&lock_file))?;
+        // A killed worker may hold the lock until the system has taken it apart.
+        let lock = look_until(WaitLimit::after(LOCK_LIMIT), LOCK_LOOK, || Lock::try_take(&lock_file));
+        let lock = lock.map_err(failed(&lock_file))?;
         let lock = lock.ok_or_else(|| WorkerError::FolderTaken(data_folder.to_owned()))?;
         let (host, name_file) = (host(), folder.join(NAME));
         let known = read_at_most(&name_file, LONGEST_NAME as u64)

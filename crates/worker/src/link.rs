@@ -55,7 +55,7 @@ impl StoreLink {
             // A bug, which was reported; the next operation has a new connection.
             Err(error) => {
                 let (store, detail) = (self.address.shown().to_owned(), error.to_string());
-                (None, Err(PostgresError::Unreachable { store, detail, may_be_done: true }))
+                (None, Err(PostgresError::Failed { store, doing: "asked it", detail }))
             }
         };
         self.store = store;

@@ -36,6 +36,8 @@ pub(crate) struct LeaseNote {
     pub(crate) length_ms: u64,
     /// Whether the engine has got the job.
     pub(crate) has_begun: bool,
+    /// The offsets of the two logs in the store at which this attempt begins.
+    pub(crate) log_bases: [u64; 2],
 }
 
 impl LeaseNote {
@@ -111,6 +113,7 @@ mod tests {
             claims: 2,
             length_ms: 30_000,
             has_begun: false,
+            log_bases: [7, 9],
         };
         notes.write(&note).unwrap();
         let later = LeaseNote { has_begun: true, ..note.clone() };

@@ -4,11 +4,14 @@
 
 use std::{sync::Arc, time::Duration};
 
+use tokio::time::Instant;
+
 use unhang_jobs::{
     record::{EndReason, EndRecord, JobEnd},
-    store::JobStore as _,
+    store::{JobStore as _, KeptAsAccepted},
+    timestamp::JobTimestamp,
 };
-use unhang_postgres::{LeaseSweeper, PostgresError, PostgresStore, SilentLease};
+use unhang_postgres::{LeaseSweeper, PostgresError, PostgresStore, SilentLease, WorkerList};
 
 use crate::{
     link::{StoreLink, jittered},
@@ -21,6 +24,13 @@ const LOOKS: u32 = 5;
 /// The longest pause between two looks.
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 
+/// The time between two removals of old jobs, and the silence after which a worker is removed from the list.
+const HOUR: Duration = Duration::from_secs(60 * 60);
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// The number of old jobs that are removed with one look.
+const AT_ONCE: u32 = 200;
+
 /// The most silent leases that one look takes in.
 const MOST_SILENT: u32 = 10_000;
 
@@ -29,7 +39,14 @@ pub(crate) async fn run(state: Arc<WorkerState>) {
     let mut link = StoreLink::new(state.address.clone(), "look for lost workers");
     let mut sweeper = LeaseSweeper::default();
     let pause = (state.settings.lengths.repeatable / LOOKS).min(LONGEST_PAUSE);
+    let mut swept_at: Option<Instant> = None;
     loop {
+        if swept_at.is_none_or(|at| at.elapsed() >= HOUR) {
+            swept_at = Some(Instant::now());
+            // The next sweep is in an hour, and other workers sweep too.
+            let retention = state.engine.options().retention;
+            let _ = link.run(move |store| remove_expired(store, retention)).await;
+        }
         match link.run(|store| store.silent(MOST_SILENT)).await {
             Ok(silent) => {
                 for lease in sweeper.look(silent, lease_clock()) {
@@ -43,6 +60,23 @@ pub(crate) async fn run(state: Arc<WorkerState>) {
     }
 }
 
+/// Removes the jobs whose retention is over, and workers that have gone.
+fn remove_expired(store: &mut PostgresStore, retention: Duration) -> Result<(), PostgresError> {
+    WorkerList(store).remove_silent(DAY)?;
+    let retention = u64::try_from(retention.as_millis()).unwrap_or(u64::MAX);
+    let before = JobTimestamp::from_millis(JobTimestamp::now().millis().saturating_sub(retention));
+    loop {
+        let old = store.ended_before(before, KeptAsAccepted::AsAccepted, AT_ONCE)?;
+        let mut removed = 0;
+        for job in &old {
+            removed += usize::from(store.remove(job.record.job_id)?);
+        }
+        if removed == 0 {
+            return Ok(());
+        }
+    }
+}
+
 /// Gives the job of a lost worker back to the queue, or ends it.
 fn settle(store: &mut PostgresStore, lease: &SilentLease) -> Result<(), PostgresError> {
     let (id, worker, silent) = (lease.id, &lease.worker, lease.silent_for.as_secs());
@@ -52,9 +86,20 @@ fn settle(store: &mut PostgresStore, lease: &SilentLease) -> Result<(), Postgres
         }
         return Ok(());
     }
-    let Some(job) = store.get(id)? else { return Ok(()) };
-    let mut record = job.record;
-    record.end(&lost(worker, lease.silent_for, lease.claims));
+    let mut record = match store.get(id) {
+        Ok(Some(job)) => job.record,
+        Ok(None) => return Ok(()),
+        Err(error @ PostgresError::UnknownRecord { .. }) => {
+            tracing::warn!("job {id} is lost: its worker {worker} was silent for {silent} s, and {error}");
+            return store.end_unreadable(lease).map(drop);
+        }
+        Err(error) => return Err(error),
+    };
+    let ending = match lease.is_cancelled {
+        true => EndRecord::without_run(JobEnd::Cancelled),
+        false => lost(worker, lease.silent_for, lease.claims),
+    };
+    record.end(&EndRecord { started_at: lease.started_at, ..ending });
     if store.end_lost(lease, &record)? {
         tracing::warn!("job {id} is lost: its worker {worker} was silent for {silent} s");
     }

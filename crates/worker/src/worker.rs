@@ -48,10 +48,16 @@ impl WorkerSettings {
         Self {
             slots,
             labels: Vec::new(),
-            heartbeat: lengths.repeatable / HEARTBEATS,
+            heartbeat: Self::heartbeat_of(lengths.repeatable),
             lengths,
             poll: Duration::from_secs(1),
         }
+    }
+
+    /// Returns the usual time between two heartbeats for a lease of this length.
+    #[must_use]
+    pub fn heartbeat_of(lease: Duration) -> Duration {
+        lease / HEARTBEATS
     }
 }
 
@@ -224,7 +230,7 @@ impl WorkerState {
         self.notes.remove(id);
         self.held.remove(id);
         self.slot_is_free.notify_one();
-        if let Err(error) = self.engine.remove(id).await {
+        if let Err(error) = self.engine.remove_leased(id).await {
             // The retention removes it.
             tracing::debug!("the worker's copy of job {id} stays: {error}");
         }

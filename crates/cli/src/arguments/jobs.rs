@@ -16,7 +16,11 @@ use unhang::{
 
 use unhang_terminal::failure::Format;
 
-use crate::arguments::{files::Files, number::whole_number};
+use crate::arguments::{
+    files::Files,
+    number::whole_number,
+    worker::{SharedStoreFlag, label},
+};
 
 /// `unhang job`.
 #[derive(Debug, Args)]
@@ -55,6 +59,8 @@ pub(crate) struct Common {
     pub(crate) files: Files,
     #[command(flatten)]
     pub(crate) limits: JobLimits,
+    #[command(flatten)]
+    pub(crate) store: SharedStoreFlag,
 }
 
 /// When jobs may start and how long they are kept. They count for this command and the jobs that it submits, above the file.
@@ -142,6 +148,15 @@ pub(crate) struct JobRun {
     /// The size that unhang keeps of stdout, and of stderr; less than 64KiB counts as 64KiB [default: 8MiB]
     #[arg(long, env = "UNHANG_LOG_LIMIT", hide_env = true, value_name = "SIZE", value_parser = parse_size)]
     pub(crate) log_limit: Option<u64>,
+    /// With --store: the labels that the worker must have, with commas between them
+    #[arg(long, value_name = "LABEL,...", value_delimiter = ',', value_parser = label)]
+    pub(crate) labels: Vec<String>,
+    /// With --store: the job may run again if its worker is lost
+    #[arg(long)]
+    pub(crate) repeatable: bool,
+    /// With --repeatable: how often the job may begin [default: 3]
+    #[arg(long, value_name = "COUNT", requires = "repeatable", value_parser = whole_number::<u32>(1, 1000))]
+    pub(crate) max_attempts: Option<u32>,
     /// Wait until the job has ended
     #[arg(long)]
     pub(crate) wait: bool,

@@ -31,7 +31,7 @@ use unhang::{
 use unhang_terminal::{failure::CommandFailure, failure::Format, output};
 
 use super::client::{beside, files::job_settings};
-use crate::{arguments::jobs::Common, data_folder, diagnostics::Diagnostics};
+use crate::{arguments::jobs::Common, data_folder, diagnostics::Diagnostics, shared_store};
 
 /// The time that the folder may take to be opened. Opening takes milliseconds, but other processes may hold the database for ten seconds.
 const OPEN_LIMIT: Duration = Duration::from_secs(30);
@@ -90,6 +90,8 @@ pub(super) fn to_its_end(
 pub(super) fn options(layers: &[JobSettings]) -> Result<EngineOptions, CommandFailure> {
     let mut options = EngineOptions::new(wanted_data_folder("jobs")?, ShimCommand::this_program());
     layers.iter().for_each(|layer| layer.apply(&mut options));
+    let store = layers.iter().rev().find_map(|layer| layer.store.as_ref());
+    options.shared = store.filter(|store| !store.is_empty()).map(shared_store::jobs).transpose()?;
     Ok(options)
 }
 
@@ -110,7 +112,8 @@ impl JobContext {
         let choice = common.files.choice();
         let (of_file, warnings) = beside(move || job_settings(&choice)).await?;
         warnings.iter().for_each(|warning| output::error(&warning.to_string(), None));
-        let layers = [of_file, common.limits.settings()];
+        let of_flags = JobSettings { store: common.store.url.clone(), ..common.limits.settings() };
+        let layers = [of_file, of_flags];
         let options = EngineOptions { keeps_recorded_limits: true, ..options(&layers)? };
         let [of_file, _] = layers;
         Ok(Self { options, of_file, format: common.output, opened: RefCell::default() })
@@ -184,8 +187,7 @@ impl JobContext {
 
     /// Returns the format for a report: text on a terminal, else JSON.
     pub(super) fn report_format(&self) -> Format {
-        let unsaid = if io::stdout().is_terminal() { Format::Text } else { Format::Json };
-        self.format.unwrap_or(unsaid)
+        report_format(self.format)
     }
 
     /// Returns the format for output that is the requested thing itself: an id, a log, a document.
@@ -205,6 +207,12 @@ impl JobContext {
     pub(super) fn complain(&self, failure: &CommandFailure) {
         failure.print(self.format);
     }
+}
+
+/// Returns the format for a report if this one was asked for: else text on a terminal, else JSON.
+pub(super) fn report_format(asked_for: Option<Format>) -> Format {
+    let unsaid = if io::stdout().is_terminal() { Format::Text } else { Format::Json };
+    asked_for.unwrap_or(unsaid)
 }
 
 /// Prints a document.
@@ -331,7 +339,10 @@ pub(super) fn failure(error: &JobError) -> CommandFailure {
         JobError::Uncertain { .. }
         | JobError::Unconfirmed { .. }
         | JobError::Late { .. }
+        | JobError::SharedUncertain { .. }
         | JobError::StillEnding { .. } => exit::DEADLINE,
+        JobError::Shared { .. } => exit::UNREACHABLE,
+        JobError::NotShared(_) => exit::USAGE,
         JobError::Store(error) if matches!(**error, StoreError::Busy { .. }) => exit::DEADLINE,
         _ => exit::FAILED,
     };

@@ -21,6 +21,7 @@ mod man;
 mod serve;
 mod state;
 mod trust;
+mod worker;
 mod wrap;
 
 /// Runs a command and returns its exit code. After a panic that is the exit code of a bug.
@@ -33,6 +34,7 @@ pub(crate) fn run(arguments: Arguments) -> ExitCode {
         Command::Adopt(adopt) => adopt::run(&adopt, verbose),
         Command::Job(job) => job::run(job, verbose),
         Command::State(state) => state::run(state, verbose),
+        Command::Worker(worker) => worker::run(&worker, verbose),
         Command::Serve(serve) => serve::run(&serve, verbose),
         Command::Bridge(bridge) => serve::bridge(bridge, verbose),
         Command::Servers(servers) => client::servers(&servers, verbose),

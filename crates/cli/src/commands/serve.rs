@@ -11,6 +11,9 @@ mod reload;
 mod service_manager;
 mod telemetry;
 
+#[cfg(feature = "postgres")]
+pub(super) use self::plan::load;
+
 use std::{io, path::Path, process::ExitCode, sync::Arc, time::Duration};
 
 use tokio::{
@@ -35,7 +38,7 @@ use unhang::{
         shared_fate::ties,
     },
     promoted::{CallsEnd, EngineService},
-    settings::file_schema,
+    settings::{JobSettings, file_schema},
     sharing::{MeetingPoint, Sharing, SharingSpec},
     telemetry::{Telemetry, TelemetrySpec},
     tools::{CurrentTable, Table, ToolListing, Toolbox, service::JobService},
@@ -405,7 +408,9 @@ fn prepare(
     diagnostics.hide(secrets.into_iter());
     warnings.iter().for_each(|warning| warn(warning));
 
-    let options = options(&[jobs, serve.gateway.job_limits.settings()]).map_err(|failure| failure.message)?;
+    let of_flags =
+        JobSettings { store: serve.gateway.store.url.clone(), ..serve.gateway.job_limits.settings() };
+    let options = options(&[jobs, of_flags]).map_err(|failure| failure.message)?;
     tracing::info!("{} jobs may run at the same time", options.rules.max_concurrent);
     let again = options.clone();
     let open_again = move || Engine::open(again.clone()).map(|(engine, _)| engine);

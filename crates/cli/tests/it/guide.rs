@@ -57,6 +57,7 @@ pages! {
     gateway: "docs/guide/gateway.md",
     jobs: "docs/guide/jobs.md",
     login: "docs/guide/login.md",
+    many_machines: "docs/guide/many-machines.md",
     packages: "docs/guide/packages.md",
     python: "docs/guide/python.md",
     typescript: "docs/guide/typescript.md",

@@ -96,6 +96,13 @@ impl Sandbox {
         sandbox
     }
 
+    /// One in which a worker keeps its name and jobs.
+    pub(crate) fn with_worker() -> Sandbox {
+        let mut sandbox = Sandbox::with_jobs();
+        sandbox.may_keep.push("state/worker");
+        sandbox
+    }
+
     /// One in which jobs and logins are kept.
     pub(crate) fn with_jobs_and_logins() -> Sandbox {
         let mut sandbox = Sandbox::new();

@@ -129,4 +129,5 @@ mod typed_by_people;
 mod typed_numbers;
 mod unlisted_tools;
 mod unread_files;
+mod workers;
 mod zoo_jobs;

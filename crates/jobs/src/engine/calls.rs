@@ -51,6 +51,7 @@ use crate::{
     folder::{ARGUMENTS, ERROR, FileError, LOCK, RESULT, presence::AWAY_LIMIT},
     id::JobId,
     progress::JobProgress,
+    questions::{self, CallQuestion},
     record::{CallRecord, CallTicket, FORMAT, Holder, JobRecord, JobState},
     room::{ROOM_LOOK, is_full},
     settle::{settle, write_ending},
@@ -372,6 +373,32 @@ fn without_room(inner: &EngineState, id: JobId, error: JobError) -> JobError {
 }
 
 impl Engine {
+    /// Returns the open questions of a call that another process holds.
+    ///
+    /// # Errors
+    /// Fails if the job does not exist, or if the database cannot be read.
+    pub async fn questions(&self, id: JobId) -> Result<Vec<CallQuestion>, JobError> {
+        self.run_read(move |inner| questions_of(inner, id)).await
+    }
+
+    /// Writes the reply to an open question into the folder of the job, where the holder of the call reads it. The first reply counts.
+    /// Returns false if no open question has this key, or if the reply is longer than [`questions::QUESTIONS_LIMIT`].
+    ///
+    /// # Errors
+    /// Fails if the job does not exist, or if the disk or the database fails.
+    pub async fn answer_question(&self, id: JobId, key: String, reply: String) -> Result<bool, JobError> {
+        self.run_write(CHANGE_LIMIT, move |inner| {
+            let folder = inner.data.job(id);
+            let is_left = questions::answer(&folder, &questions_of(inner, id)?, &key, &reply)?;
+            if inner.status(id)?.record.status.is_final() {
+                // The job has ended meanwhile, and nobody else looks for the answer.
+                questions::remove_questions(&folder);
+            }
+            Ok(is_left)
+        })
+        .await
+    }
+
     /// Adopts a call that its server works on. When this returns, the job is on the disk and reaches a final state, whichever process dies.
     ///
     /// # Errors
@@ -539,4 +566,11 @@ impl Engine {
         })
         .await
     }
+}
+
+/// Reads the open questions of a call.
+fn questions_of(inner: &EngineState, id: JobId) -> Result<Vec<CallQuestion>, JobError> {
+    let record = inner.status(id)?.record;
+    let call = record.call.filter(|_| !record.status.is_final());
+    Ok(call.map_or_else(Vec::new, |call| questions::read(&inner.data.job(id), &call.holder)))
 }

@@ -23,7 +23,7 @@ use unhang_proc::identity::{Identity, boot_id};
 use super::EngineState;
 use crate::{
     error::JobError,
-    folder::{CANCEL, DataFolder, FileError, JobFolder, LEASE, RECORD, RUN},
+    folder::{CANCEL, DataFolder, FileError, JobFolder, RECORD, RUN},
     id::JobId,
     judge::{JobFinding, judge},
     record::{JobRecord, JobState, RunRecord},
@@ -73,7 +73,7 @@ pub(super) fn cancel(inner: &EngineState, id: JobId) -> Result<JobStatus, JobErr
 /// Ends the lease of a job at once, and waits for the end of the job: work that runs is killed, and work that has not begun never begins.
 pub(super) fn revoke(inner: &EngineState, id: JobId) -> Result<JobStatus, JobError> {
     open_job(inner, id)?;
-    inner.data.job(id).write_lightly(LEASE, &WorkLease::until(&inner.starter.boot_id, Duration::ZERO))?;
+    WorkLease::replace(&inner.data.job(id), &inner.starter.boot_id, Duration::ZERO)?;
     until_ended(inner, id, None)
 }
 

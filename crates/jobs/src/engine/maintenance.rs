@@ -51,6 +51,9 @@ const SETTLED: Duration = Duration::from_secs(1);
 /// have little time for anything else.
 const BREATH: Duration = Duration::from_millis(10);
 
+/// The time between two looks of those who wait for a job in the store of many machines.
+const STORE_LOOK: Duration = Duration::from_secs(1);
+
 /// The number of removals while no state of the database is known.
 const NEVER: i64 = -1;
 
@@ -131,6 +134,8 @@ struct MaintenanceRounds {
     /// The bytes of stdout at the last look, by job.
     lengths: HashMap<JobId, u64>,
     looked_at: Option<Duration>,
+    /// The time of the last news to those who wait for a job in the store of many machines.
+    told_at: Option<Duration>,
     watched: WatchedFolders,
     /// The time between two rounds of an engine that rests.
     pace: Duration,
@@ -150,6 +155,7 @@ impl MaintenanceRounds {
             removals: NEVER,
             lengths: HashMap::new(),
             looked_at: None,
+            told_at: None,
             watched: WatchedFolders::default(),
             pace: ROUND,
             round_began_at: now(),
@@ -244,6 +250,11 @@ impl MaintenanceRounds {
         self.inner.clone().settle_let_go(&mut self.store)?;
         self.follow()?;
         let now = now();
+        if self.inner.shared.is_some() && self.told_at.is_none_or(|at| now.saturating_sub(at) >= STORE_LOOK) {
+            // The store of many machines tells nobody of a change. Whoever waits for one looks there from time to time.
+            self.told_at = Some(now);
+            self.inner.memory.changed();
+        }
         if self.looked_at.is_none_or(|at| now.saturating_sub(at) >= ROUND) {
             self.looked_at = Some(now);
             self.look()?;

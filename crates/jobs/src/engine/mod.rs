@@ -74,7 +74,7 @@ pub use crate::status::JobStatus;
 use crate::{
     document::{Document, DocumentEntry, Documents, Field},
     error::JobError,
-    folder::{FileError, JobFolder, LEASE},
+    folder::{FileError, JobFolder},
     id::JobId,
     limits::{self, Announced},
     questions::{self, CallQuestion},
@@ -282,32 +282,6 @@ impl Engine {
         FolderLooks(self.inner.calls.events().map(CallEvents::looks))
     }
 
-    /// Returns the open questions of a call that another process holds.
-    ///
-    /// # Errors
-    /// Fails if the job does not exist, or if the database cannot be read.
-    pub async fn questions(&self, id: JobId) -> Result<Vec<CallQuestion>, JobError> {
-        self.run_read(move |inner| questions_of(inner, id)).await
-    }
-
-    /// Writes the reply to an open question into the folder of the job, where the holder of the call reads it. The first reply counts.
-    /// Returns false if no open question has this key, or if the reply is longer than [`questions::QUESTIONS_LIMIT`].
-    ///
-    /// # Errors
-    /// Fails if the job does not exist, or if the disk or the database fails.
-    pub async fn answer_question(&self, id: JobId, key: String, reply: String) -> Result<bool, JobError> {
-        self.run_write(CHANGE_LIMIT, move |inner| {
-            let folder = inner.data.job(id);
-            let is_left = questions::answer(&folder, &questions_of(inner, id)?, &key, &reply)?;
-            if inner.status(id)?.record.status.is_final() {
-                // The job has ended meanwhile, and nobody else looks for the answer.
-                questions::remove_questions(&folder);
-            }
-            Ok(is_left)
-        })
-        .await
-    }
-
     /// Waits until a job has ended, but not beyond the deadline, and returns its status.
     ///
     /// # Errors
@@ -366,13 +340,10 @@ impl Engine {
         });
         let is_wanted = |status: &JobStatus| state.is_none_or(|state| status.record.status == state);
         let own = own.await?.into_iter().filter(is_wanted);
-        let Some(in_store) = in_store else { return Ok(own.collect()) };
-        // Commands of this data folder are a worker's copies of jobs that the store has.
-        let mut all: Vec<_> = own.filter(|status| status.record.call.is_some()).collect();
-        all.extend(in_store.into_iter().filter(is_wanted));
-        all.sort_by_key(|status| std::cmp::Reverse(status.record.created_at));
-        all.truncate(usize::try_from(limit).unwrap_or(usize::MAX));
-        Ok(all)
+        Ok(match in_store {
+            Some(in_store) => shared::merged(own, in_store.into_iter().filter(is_wanted), limit),
+            None => own.collect(),
+        })
     }
 
     /// Cancels a job: a queued job never starts; a running job gets SIGTERM and, after its grace, SIGKILL with everything that it started.
@@ -423,21 +394,28 @@ impl Engine {
     /// Fails if the job's folder has gone, or cannot be written.
     pub async fn prolong(&self, id: JobId, until: Duration) -> Result<(), JobError> {
         self.run_write(CHANGE_LIMIT, move |inner| {
-            let lease = WorkLease::until(&inner.starter.boot_id, until);
-            Ok(inner.data.job(id).write_lightly(LEASE, &lease)?)
+            Ok(WorkLease::replace(&inner.data.job(id), &inner.starter.boot_id, until)?)
         })
         .await
     }
 
-    /// Removes a job that has ended, with its folder.
+    /// Removes a job that has ended, with its folder. A worker's copy of a job of a store of many machines is the worker's to remove.
     ///
     /// # Errors
-    /// Fails if there is no such job or it has not ended.
+    /// Fails if there is no such job, it has not ended, or it is a worker's copy.
     pub async fn remove(&self, id: JobId) -> Result<(), JobError> {
         if let (Some(shared), Some(status)) = (&self.inner.shared, self.status_in_store(id).await?) {
             return shared.remove(id, status.record.status).await;
         }
         self.run_write(PRUNE_LIMIT, move |inner| retention::remove(inner, id)).await
+    }
+
+    /// Removes a job that has ended and had a lease: the worker has told its end.
+    ///
+    /// # Errors
+    /// Fails if there is no such job, or it has not ended.
+    pub async fn remove_leased(&self, id: JobId) -> Result<(), JobError> {
+        self.run_write(PRUNE_LIMIT, move |inner| retention::remove_leased(inner, id)).await
     }
 
     /// Removes every job that ended longer ago than this.
@@ -488,7 +466,11 @@ impl Engine {
     /// # Errors
     /// Fails if the database cannot be read.
     pub async fn system(&self) -> Result<System, JobError> {
-        self.run_read(system::system).await
+        let own = self.run_read(system::system).await?;
+        match &self.inner.shared {
+            Some(shared) => shared.with_system(own).await,
+            None => Ok(own),
+        }
     }
 
     /// Returns how many jobs each state has, in the order of a job's life.
@@ -496,13 +478,11 @@ impl Engine {
     /// # Errors
     /// Fails if the database cannot be read.
     pub async fn counts(&self) -> Result<Vec<(JobState, u64)>, JobError> {
-        let mut counts = self.run_read(system::counts).await?;
-        if let Some(shared) = &self.inner.shared {
-            for (state, count) in shared.counts().await? {
-                counts.iter_mut().filter(|(known, _)| *known == state).for_each(|(_, known)| *known += count);
-            }
+        let own = self.run_read(system::counts).await?;
+        match &self.inner.shared {
+            Some(shared) => shared.with_counts(own).await,
+            None => Ok(own),
         }
-        Ok(counts)
     }
 
     /// Reads a document of the named state that is shared or belongs to the data folder's owner; `None` if the field was never set.
@@ -589,11 +569,4 @@ impl Engine {
         let inner = self.inner.clone();
         self.inner.disk.change(limit, move || work(&inner))
     }
-}
-
-/// Reads the open questions of a call.
-fn questions_of(inner: &EngineState, id: JobId) -> Result<Vec<CallQuestion>, JobError> {
-    let record = inner.status(id)?.record;
-    let call = record.call.filter(|_| !record.status.is_final());
-    Ok(call.map_or_else(Vec::new, |call| questions::read(&inner.data.job(id), &call.holder)))
 }

@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     error::JobError,
-    folder::{DataFolder, FileError},
+    folder::{DataFolder, FileError, LEASE},
     id::JobId,
     store::{JobStore, KeptAsAccepted},
     timestamp::JobTimestamp,
@@ -39,6 +39,14 @@ pub struct RemovedJobs {
 }
 
 pub(super) fn remove(inner: &EngineState, id: JobId) -> Result<(), JobError> {
+    if inner.data.job(id).has(LEASE) {
+        return Err(JobError::OfWorker(id));
+    }
+    remove_leased(inner, id)
+}
+
+/// Removes a job that has ended, also if it had a lease.
+pub(super) fn remove_leased(inner: &EngineState, id: JobId) -> Result<(), JobError> {
     let status = inner.status(id)?.record.status;
     if !status.is_final() {
         return Err(JobError::HasNotEnded { id, status });
@@ -87,9 +95,13 @@ pub(super) fn expire(
     limit: Option<WaitLimit>,
 ) -> Result<Expired, JobError> {
     let before = ended_by(age);
-    let mut expired = Expired::default();
+    let (mut expired, mut left_to_workers) = (Expired::default(), 0);
     loop {
-        let old = inner.store().ended_before(before, kept, AT_ONCE)?;
+        let mut old = inner.store().ended_before(before, kept, AT_ONCE + left_to_workers)?;
+        // A worker removes its copy of a job when it has told the end.
+        let count = old.len();
+        old.retain(|job| !inner.data.job(job.record.job_id).has(LEASE));
+        left_to_workers = u32::try_from(count - old.len()).unwrap_or(u32::MAX);
         if old.is_empty() {
             expired.is_over = true;
             return Ok(expired);

@@ -15,7 +15,10 @@ use tokio::{
 };
 use unhang_proc::deadline::Deadline;
 
-use super::outputs::{Results, TAIL};
+use super::{
+    outputs::{Results, TAIL},
+    system::System,
+};
 use crate::{
     error::JobError,
     folder::{DataFolder, ERROR},
@@ -41,6 +44,9 @@ const LOOKS: (Duration, Duration) = (Duration::from_millis(100), Duration::from_
 
 /// The time beyond its grace within which a job has to end that was cancelled: a heartbeat, and the sweep.
 const CANCEL_SLACK: Duration = Duration::from_secs(30);
+
+/// The most running jobs of the store that are shown with its state, and the most waiting ones.
+const MOST_SHOWN: u32 = 100;
 
 /// The number of jobs that are removed with one look.
 const AT_ONCE: u32 = 200;
@@ -210,7 +216,49 @@ impl SharedAccess {
         }
     }
 
-    pub(super) async fn counts(&self) -> Result<Vec<(JobState, u64)>, JobError> {
-        self.ask(|jobs| jobs.counts()).await
+    /// Adds the jobs of the store to the counts of a data folder.
+    pub(super) async fn with_counts(
+        &self,
+        mut own: Vec<(JobState, u64)>,
+    ) -> Result<Vec<(JobState, u64)>, JobError> {
+        for (state, count) in self.ask(|jobs| jobs.counts()).await? {
+            own.iter_mut().filter(|(known, _)| *known == state).for_each(|(_, known)| *known += count);
+        }
+        Ok(own)
     }
+
+    /// Adds workers and open jobs of the store to the state of a machine. The slots are those of all workers that live.
+    pub(super) async fn with_system(&self, own: System) -> Result<System, JobError> {
+        let in_store = self.ask(|jobs| {
+            let open = |state| jobs.newest(Some(state), &JobOwnerFilter::Anybodys, MOST_SHOWN);
+            Ok((open(JobState::Running)?, open(JobState::Queued)?, jobs.workers()?))
+        });
+        let (active, queued, workers) = in_store.await?;
+        let mut jobs = merged(own.jobs.into_iter(), active.into_iter().chain(queued), u32::MAX);
+        jobs.reverse();
+        let running: u64 = workers.iter().map(|worker| worker.running).sum();
+        let living = workers.iter().filter(|worker| !worker.is_silent);
+        Ok(System {
+            jobs,
+            running: u32::try_from(running).unwrap_or(u32::MAX),
+            max_concurrent: living.map(|worker| worker.slots).fold(0, u32::saturating_add),
+            wait_reason: None,
+            workers,
+            ..own
+        })
+    }
+}
+
+/// Merges the jobs of a data folder and those of the store, newest first, at most `limit`. Commands of the data folder are a worker's copies
+/// of jobs that the store has.
+pub(super) fn merged(
+    own: impl Iterator<Item = JobStatus>,
+    in_store: impl Iterator<Item = JobStatus>,
+    limit: u32,
+) -> Vec<JobStatus> {
+    let calls = own.filter(|status| status.record.call.is_some());
+    let mut all: Vec<_> = calls.chain(in_store).collect();
+    all.sort_by_key(|status| std::cmp::Reverse(status.record.created_at));
+    all.truncate(usize::try_from(limit).unwrap_or(usize::MAX));
+    all
 }

@@ -9,7 +9,10 @@ use unhang_proc::{
 };
 
 use super::EngineState;
-use crate::{error::JobError, record::JobState, status::JobStatus, store::JobStore, wait::pause};
+use crate::{
+    error::JobError, record::JobState, shared_jobs::WorkerSummary, status::JobStatus, store::JobStore,
+    wait::pause,
+};
 
 /// The time over which processor time is measured (J-81).
 const SAMPLE: Duration = Duration::from_millis(100);
@@ -27,6 +30,8 @@ pub struct System {
     pub machine: MachineLoad,
     /// Why no job starts, if none does.
     pub wait_reason: Option<String>,
+    /// The workers of the store of many machines, if there is one.
+    pub workers: Vec<WorkerSummary>,
     /// The things that would end the jobs when they end, besides the jobs themselves.
     pub ties: Vec<String>,
 }
@@ -62,6 +67,7 @@ pub(super) fn system(inner: &EngineState) -> Result<System, JobError> {
             memory_mb: memory.map(|memory| memory.used >> 20),
             disk_free_mb: pressure::free_disk(inner.data.path()).ok().map(|bytes| bytes >> 20),
         },
+        workers: Vec::new(),
         ties: ties().iter().map(ToString::to_string).collect(),
         wait_reason: inner.lack().map(|lack| lack.to_string()),
     })

@@ -483,6 +483,9 @@ pub fn kind(error: &JobError) -> &'static str {
         | JobError::Unconfirmed { .. }
         | JobError::Late { .. }
         | JobError::StillEnding { .. } => "deadline",
+        JobError::SharedUncertain { .. } => "deadline",
+        JobError::Shared { .. } => "store_unavailable",
+        JobError::NotShared(_) => "not_shared",
         JobError::FileLimit { .. } => "file_limit",
         JobError::LogGone { .. } | JobError::FolderGone { .. } | JobError::DataFolderGone { .. } => "gone",
         JobError::Closed => "shutting_down",

@@ -6,6 +6,7 @@ use super::{JobReport, ReportReader};
 use unhang_jobs::{
     engine::{JobStatus, MachineLoad, System},
     record::JobState,
+    shared_jobs::WorkerSummary,
 };
 
 /// The status of the machine and the jobs.
@@ -30,6 +31,9 @@ pub struct SystemReport {
     /// Why nothing is started at the moment, if nothing is.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub wait_reason: Option<String>,
+    /// The workers, if machines share their jobs.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub workers: Vec<WorkerSummary>,
     /// Whether jobs outlive this program, as far as the system shows.
     pub outlives: bool,
     /// The things whose end ends the jobs too.
@@ -58,7 +62,7 @@ impl SystemReport {
     /// Makes the report of the machine and the jobs.
     #[must_use]
     pub fn new(system: System, reader: ReportReader) -> Self {
-        let System { mut jobs, running, max_concurrent, machine, wait_reason, ties } = system;
+        let System { mut jobs, running, max_concurrent, machine, wait_reason, workers, ties } = system;
         // A job may have ended since the jobs were looked up.
         jobs.retain(|job| !job.record.status.is_final());
         let is_queued = |job: &&JobStatus| job.record.status == JobState::Queued;
@@ -76,6 +80,7 @@ impl SystemReport {
             jobs: jobs.iter().map(|status| JobReport::new(status, reader)).collect(),
             system: machine.into(),
             wait_reason,
+            workers,
             outlives: ties.is_empty(),
             ends_with: ties,
         }

@@ -124,6 +124,7 @@ fn the_machine_is_told_in_tenths_of_a_per_cent_and_ties_as_what_jobs_end_with() 
         max_concurrent: 2,
         machine,
         wait_reason: None,
+        workers: Vec::new(),
         ties: ties.iter().map(|&tie| tie.to_owned()).collect(),
     };
     let mut free =

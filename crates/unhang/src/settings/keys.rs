@@ -3,7 +3,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::limit_keys::LIMITS;
+use super::{limit_keys::LIMITS, workers::WORKER};
 use unhang_core::{config::MAX_SHARED_INSTANCES, insertion::InsertEach, promotion::Promotion};
 
 /// A key and the kind of its value.
@@ -52,12 +52,19 @@ pub(super) const fn key(name: &'static str, kind: SettingKind, about: &'static s
 
 /// The bounds of how many jobs may run at the same time.
 pub(super) const CONCURRENT: (u32, u32) = (1, 10_000);
+/// The bounds of how often a job may be claimed.
+pub(super) const ATTEMPTS: (u32, u32) = (1, 1000);
 /// The bounds of a percentage.
 pub(super) const PERCENT: (u32, u32) = (1, 100);
 
 /// The top level of the file.
 pub(super) const FILE: &[SettingKey] = &[
     key("jobs", SettingKind::Section(JOBS), "The settings of background jobs."),
+    key(
+        "worker",
+        SettingKind::Section(WORKER),
+        "The settings of `unhang worker`, which runs jobs of a store that many machines share.",
+    ),
     key("state", SettingKind::Section(STATE_SHARING), "The settings of the named state."),
     key("tools", SettingKind::Sections(TOOL), "Commands that unhang offers as tools, by name."),
     key("servers", SettingKind::Sections(SERVER), "MCP servers, by name."),
@@ -254,6 +261,13 @@ pub(super) const JOBS: &[SettingKey] = &[
         "The time that a job may run, unless its tool sets another. Default: no limit.",
     ),
     key(
+        "store",
+        SettingKind::Text,
+        "The database that many machines share for their jobs, such as \
+         postgres://USER@HOST/DATABASE. Workers run the jobs (`unhang worker`). Default: none; jobs run \
+         on this machine.",
+    ),
+    key(
         "join-same-call",
         SettingKind::Flag,
         "Whether a repeated call of a server's tool joins the job of the first call and does not run \
@@ -319,6 +333,21 @@ pub(super) const TOOL: &[SettingKey] = &[
         "log-limit",
         SettingKind::Size,
         "The size that unhang keeps of each output stream. Default: the value in [jobs].",
+    ),
+    key(
+        "labels",
+        SettingKind::List,
+        "The labels that a worker must have to run the tool, if machines share their jobs. Default: none.",
+    ),
+    key(
+        "repeatable",
+        SettingKind::Flag,
+        "Whether the tool may run again if its worker is lost. Default: false.",
+    ),
+    key(
+        "max-attempts",
+        SettingKind::Whole(ATTEMPTS),
+        "How often a repeatable tool may begin for one job. Default: 3.",
     ),
 ];
 

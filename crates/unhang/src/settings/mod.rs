@@ -24,6 +24,7 @@ mod shown;
 mod telemetry;
 mod tool;
 mod tool_rules;
+mod workers;
 
 use std::{cell::RefCell, collections::BTreeSet, path::Path, time::Duration};
 
@@ -47,6 +48,7 @@ pub use shown::without_secrets;
 pub use telemetry::TelemetrySettings;
 pub use unhang_tools::{Mode, ToolSettings};
 pub use unhang_upstream::http::HttpDialect;
+pub use workers::{StoreUrl, WorkerRules};
 
 use keys::{CONCURRENT, COUNT, FILE, GATEWAY, JOBS, PERCENT, STATE_SHARING};
 use section::{Section, SettingsFile};
@@ -56,6 +58,8 @@ use section::{Section, SettingsFile};
 pub struct Settings {
     /// `[jobs]`.
     pub jobs: JobSettings,
+    /// `[worker]`.
+    pub worker: WorkerRules,
     /// `[state]`.
     pub state: StateSettings,
     /// `[tools.*]`, in the order of the file.
@@ -125,6 +129,8 @@ pub struct JobSettings {
     pub timeout: Option<Duration>,
     /// Whether the same call joins the job that it has become.
     pub join_same_call: Option<bool>,
+    /// The store of many machines.
+    pub store: Option<StoreUrl>,
 }
 
 impl JobSettings {
@@ -158,6 +164,7 @@ impl Settings {
     pub fn of_servers(servers: Vec<ServerSettings>) -> Self {
         Self {
             jobs: JobSettings::default(),
+            worker: WorkerRules::default(),
             state: StateSettings::default(),
             tools: Vec::new(),
             servers,
@@ -222,6 +229,10 @@ fn read<'a>(
         Some(field) => jobs(&field.section(JOBS)?)?,
         None => JobSettings::default(),
     };
+    let worker = match top.get("worker") {
+        Some(field) => workers::worker(&field.section(workers::WORKER)?)?,
+        None => WorkerRules::default(),
+    };
     let state = match top.get("state") {
         Some(field) => state(&field.section(STATE_SHARING)?)?,
         None => StateSettings::default(),
@@ -266,7 +277,7 @@ fn read<'a>(
         Some(field) => telemetry::read(&field)?,
         None => TelemetrySettings::default(),
     };
-    Ok(Settings { jobs, state, tools, servers, style, clocks, http, gateway, telemetry })
+    Ok(Settings { jobs, worker, state, tools, servers, style, clocks, http, gateway, telemetry })
 }
 
 fn state(section: &Section<'_>) -> Result<StateSettings, Complaint> {
@@ -298,6 +309,7 @@ fn jobs(section: &Section<'_>) -> Result<JobSettings, Complaint> {
         log_limit: size("log-limit")?,
         timeout: duration("timeout")?,
         join_same_call: section.get("join-same-call").map(|field| field.flag()).transpose()?,
+        store: section.get("store").map(|field| field.text().map(StoreUrl::new)).transpose()?,
     })
 }
 

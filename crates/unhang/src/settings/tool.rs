@@ -16,6 +16,7 @@ use super::{
     JobSettings, Mode, ToolSettings,
     keys::{MODES, STATE, TOOL},
     section::{Complaint, SettingValue},
+    workers::placement,
 };
 use unhang_core::wording::did_you_mean;
 use unhang_tools::{
@@ -78,6 +79,7 @@ pub(super) fn read(
         environment,
         inherits_environment: section.get("inherit-env").map_or(Ok(false), |field| field.flag())?,
         log_limit: log_limit.map(|field| field.size()).transpose()?.or(jobs.log_limit).unwrap_or(LOG_LIMIT),
+        placement: placement(&section)?,
     })
 }
 

@@ -216,6 +216,7 @@ impl JobService for MemoryService {
             jobs,
             system: machine.into(),
             wait_reason: None,
+            workers: Vec::new(),
             outlives: false,
             ends_with: vec!["the container ends with its first process, `sh`".to_owned()],
         };

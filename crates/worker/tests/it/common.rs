@@ -16,6 +16,7 @@ use rustix::{
 };
 use tempfile::TempDir;
 use tokio::time::Instant;
+use tokio_postgres::NoTls;
 use unhang_jobs::{
     engine::{Engine, EngineOptions, JobStatus},
     id::JobId,
@@ -67,6 +68,15 @@ impl Cluster {
     pub(crate) fn ask<T: Send>(&self, work: impl FnOnce(&mut PostgresStore) -> T + Send) -> T {
         let ask = || work(&mut PostgresStore::open(address(&self.url)).unwrap());
         thread::scope(|scope| scope.spawn(ask).join().unwrap())
+    }
+
+    /// Runs statements as somebody who writes into the tables.
+    pub(crate) async fn execute(&self, sql: &str) {
+        let (client, connection) = tokio_postgres::connect(&self.url, NoTls).await.unwrap();
+        let connection = tokio::spawn(connection);
+        client.batch_execute(sql).await.unwrap();
+        drop(client);
+        connection.await.unwrap().unwrap();
     }
 
     /// Starts a worker in a folder of this name.
@@ -215,10 +225,15 @@ impl WorkerProcess {
         until("it has gone", || self.process.try_reap()).await;
     }
 
+    /// Waits until the worker has ended by itself, and returns its last words.
+    pub(crate) async fn ended(&mut self) -> String {
+        until("it has ended", || self.process.try_reap()).await;
+        self.line()
+    }
+
     pub(crate) async fn stop(mut self) {
         self.process.signal(Signal::TERM);
-        assert_eq!(self.line(), "stopped");
-        until("it has gone", || self.process.try_reap()).await;
+        assert_eq!(self.ended().await, "stopped");
     }
 
     /// The process id of the supervisor of a job.

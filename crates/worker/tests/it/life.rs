@@ -107,7 +107,8 @@ async fn a_job_without_a_worker_waits_and_says_which_label_is_missing() {
     let plain = cluster.worker("plain", 1, LONG, LONG);
     let first = cluster.submit("true", |_| {}).await;
     cluster.end(first).await;
-    assert!(cluster.engine.status(id).await.unwrap().wait_reason.is_some(), "that worker lacks the label");
+    let reason = cluster.engine.status(id).await.unwrap().wait_reason;
+    assert_eq!(reason.as_deref(), Some("no worker has the label gpu"));
     let gpu = cluster.worker_with("gpu", 1, LONG, LONG, &["gpu"]);
     assert_eq!(cluster.end(id).await.record.status, JobState::Completed);
     let workers = cluster.ask(|store| WorkerList(store).all().unwrap());
@@ -160,7 +161,7 @@ async fn a_drained_worker_ends_when_its_last_job_has_ended() {
         })
         .await;
     cluster.open_gate();
-    assert_eq!(worker.line(), "drained");
+    assert_eq!(worker.ended().await, "drained");
     assert_eq!(cluster.end(id).await.record.status, JobState::Completed);
     assert_eq!(cluster.ask(|store| WorkerList(store).all().unwrap()), []);
     assert_eq!(cluster.engine.status(later).await.unwrap().record.status, JobState::Queued);

@@ -19,6 +19,7 @@ use unhang::{
         folder::InputName,
         id::JobId,
         record::JobState,
+        shared_jobs::Placement,
         submission::{InputSource, JobInput, Submission},
     },
     settings::JobSettings,
@@ -104,6 +105,9 @@ fn submission(arguments: JobRun, of_file: &JobSettings) -> Result<Submission, Co
     submission.patch = arguments.state;
     submission.timeout = arguments.timeout.or(of_file.timeout);
     submission.log_limit = arguments.log_limit.or(of_file.log_limit).unwrap_or(submission.log_limit);
+    let max_attempts = arguments.max_attempts.unwrap_or(submission.placement.max_attempts);
+    submission.placement =
+        Placement { labels: arguments.labels, is_repeatable: arguments.repeatable, max_attempts };
     Ok(submission)
 }
 

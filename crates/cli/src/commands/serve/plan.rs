@@ -131,7 +131,8 @@ impl ServePlan {
     pub(super) fn read(serve: &Serve, source: &ServeSource) -> Result<ServePlan, String> {
         let variables = RefCell::default();
         let (settings, mut warnings) = source.settings(&variables)?;
-        let Settings { jobs, state, tools, servers, style, clocks, http, gateway, telemetry } = settings;
+        let Settings { jobs, worker: _, state, tools, servers, style, clocks, http, gateway, telemetry } =
+            settings;
         let secrets = servers.iter().map(ServerSettings::secrets).collect();
         // The limit of one client's requests says nothing about the number of requests that a server can take.
         let said = serve.gateway.limits.settings();
@@ -275,7 +276,7 @@ fn never_jobs(entry: &ServerEntry) -> Vec<String> {
 }
 
 /// Reads the settings in the file, with warnings about errors that harm nothing else.
-fn load(
+pub(in crate::commands) fn load(
     path: &Path,
     asked: &RefCell<BTreeMap<String, Option<String>>>,
 ) -> Result<(Settings, Vec<String>), String> {

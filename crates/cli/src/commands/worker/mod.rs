@@ -1,0 +1,35 @@
+//! `unhang worker`: runs jobs of a database that machines share.
+//!
+//! Invariants
+//!
+//! - The worker runs tools of its own file, and commands only if a person allows that here. What others write into the database runs
+//!   nothing else.
+//! - A signal ends the worker and none of its jobs.
+
+#[cfg(feature = "postgres")]
+mod known;
+#[cfg(feature = "postgres")]
+mod runs;
+#[cfg(feature = "postgres")]
+mod work;
+
+use std::process::ExitCode;
+
+use super::engine::to_its_end;
+use crate::arguments::worker::WorkerArguments;
+
+/// Runs the command.
+#[cfg(feature = "postgres")]
+pub(super) fn run(arguments: &WorkerArguments, verbose: bool) -> ExitCode {
+    to_its_end(arguments.output, verbose, async || match (&arguments.drain, arguments.list) {
+        (Some(name), _) => known::drain(arguments, name).await,
+        (None, true) => known::list(arguments).await,
+        (None, false) => runs::run(arguments).await,
+    })
+}
+
+/// Fails: this unhang was built without the client of the database.
+#[cfg(not(feature = "postgres"))]
+pub(super) fn run(arguments: &WorkerArguments, verbose: bool) -> ExitCode {
+    to_its_end(arguments.output, verbose, async || Err(crate::shared_store::missing_feature()))
+}

@@ -1,0 +1,108 @@
+//! The work that a worker does: tools of its own file, and commands if a person allows that.
+
+use std::{collections::BTreeMap, fmt};
+
+use serde_json::{Map, Value};
+use unhang::{
+    jobs::{
+        engine::Engine,
+        folder::FileName,
+        record::JobRecord,
+        shared_work::{SharedWork, tool_label},
+        submission::Submission,
+    },
+    promoted::EngineService,
+    settings::ToolSettings,
+    worker::{AnyCommand, CommandEnvironment, WorkRefusal, WorkResolver},
+};
+
+use crate::job_environment::{all_variables, inherited};
+
+/// The variables that may have the password of the store. No job gets them.
+const OF_THE_STORE: [&str; 2] = ["UNHANG_JOBS_STORE", "PGPASSWORD"];
+
+/// The tools of a worker.
+pub(super) struct WorkerTools {
+    engine: Engine,
+    service: EngineService,
+    tools: BTreeMap<String, ToolSettings>,
+    any_command: Option<AnyCommand>,
+}
+
+/// Leaves out the environment.
+impl fmt::Debug for WorkerTools {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("WorkerTools").field("tools", &self.tools.keys()).finish_non_exhaustive()
+    }
+}
+
+impl WorkerTools {
+    /// Makes a worker that runs these tools, and any command if that is allowed.
+    pub(super) fn new(engine: Engine, tools: Vec<ToolSettings>, any_command: bool) -> Self {
+        let all = all_variables().filter(|(name, _)| !OF_THE_STORE.iter().any(|own| name == own));
+        let environment = CommandEnvironment { usual: inherited().collect(), all: all.collect() };
+        let service = EngineService::new(Ok(engine.clone()), environment.usual.clone())
+            .with_all(environment.all.clone());
+        Self {
+            engine,
+            service,
+            tools: tools.into_iter().map(|tool| (tool.name.clone(), tool)).collect(),
+            any_command: any_command.then_some(AnyCommand(environment)),
+        }
+    }
+
+    /// Says what the worker runs, as the end of a sentence.
+    pub(super) fn in_words(&self) -> String {
+        let tools: Vec<&str> = self.tools.keys().map(String::as_str).collect();
+        let tools = if tools.is_empty() { String::new() } else { format!(": {}", tools.join(", ")) };
+        let commands = if self.any_command.is_some() { ", and any command" } else { "" };
+        format!("{tools}{commands}")
+    }
+
+    fn tool(
+        &self,
+        record: &JobRecord,
+        name: &str,
+        arguments: &Map<String, Value>,
+    ) -> Result<Submission, WorkRefusal> {
+        let tool =
+            self.tools.get(name).ok_or_else(|| WorkRefusal(format!("its worker has no tool {name}")))?;
+        let checked = tool.input_schema.check(&Value::Object(arguments.clone()));
+        let request = checked.and_then(|()| tool.request(arguments.clone()));
+        let request = request.map_err(|why| {
+            WorkRefusal(format!("the tool {name} of its worker does not take the arguments: {why}"))
+        })?;
+        let own = self.service.submission(&self.engine, record.job_id, request);
+        if own.results.as_ref().map(FileName::as_str) != record.results.as_deref() {
+            let why = format!("the tool {name} of its worker leaves its results in another file, or in none");
+            return Err(WorkRefusal(why));
+        }
+        Ok(Submission {
+            owner: record.owner.clone(),
+            // The store has inputs and takes results; the named state of this machine has no part in it.
+            inputs: Vec::new(),
+            patch: None,
+            // Of two limits the stricter one holds: the owner of this machine has set the one.
+            timeout: own.timeout.into_iter().chain(record.timeout()).min(),
+            log_limit: own.log_limit.min(record.log_limit),
+            ..own
+        })
+    }
+}
+
+impl WorkResolver for WorkerTools {
+    fn own_labels(&self) -> Vec<String> {
+        let commands = self.any_command.iter().flat_map(WorkResolver::own_labels);
+        self.tools.keys().map(|name| tool_label(name)).chain(commands).collect()
+    }
+
+    fn submission(&self, record: &JobRecord, work: &SharedWork) -> Result<Submission, WorkRefusal> {
+        match (work, &self.any_command) {
+            (SharedWork::Tool { name, arguments }, _) => self.tool(record, name, arguments),
+            (SharedWork::Command(_), Some(commands)) => commands.submission(record, work),
+            (SharedWork::Command(_), None) => {
+                Err(WorkRefusal("its worker runs no commands, but only tools of its own file".to_owned()))
+            }
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! `unhang worker`: jobs that are submitted on one machine and run on another. Each data folder stands for a machine.
+
+use std::{fs, process::Command};
+
+use rustix::process::Signal;
+use serde_json::{Value, json};
+use unhang_zoo::private_postgres::{OWNER, PASSWORD, PrivatePostgres};
+
+use crate::{
+    harness::{Client, PATIENCE, Sandbox, run_to_end, wait_until},
+    jobs::Jobs,
+};
+
+/// The variable with the folder of the programs of PostgreSQL.
+const PROGRAMS: &str = "UNHANG_TEST_POSTGRES";
+
+/// A database, and the machine on which jobs are submitted.
+struct SharedStore {
+    jobs: Jobs,
+    url: String,
+    _server: PrivatePostgres,
+}
+
+impl SharedStore {
+    fn new(name: &str) -> Self {
+        let told = std::env::var_os(PROGRAMS);
+        let programs = told
+            .unwrap_or_else(|| panic!("{PROGRAMS} has to name the folder with the programs of PostgreSQL"));
+        let server = PrivatePostgres::start(programs.as_ref(), name, "fsync = off").expect("a server");
+        Self { jobs: Jobs::new(), url: server.url(OWNER, PASSWORD, "postgres"), _server: server }
+    }
+
+    fn sandbox(&self) -> &Sandbox {
+        &self.jobs.sandbox
+    }
+
+    /// `unhang WORDS` on the machine that submits.
+    fn command(&self, words: &[&str]) -> Command {
+        let mut command = self.jobs.command(words);
+        command.env("UNHANG_JOBS_STORE", &self.url);
+        command
+    }
+
+    /// `unhang worker WORDS` on a machine of its own.
+    fn worker(&self, machine: &Sandbox, words: &[&str]) -> Command {
+        let mut command = machine.unhang();
+        let settings = ["--lease", "6s"];
+        command.args(["worker"]).args(settings).args(words).env("UNHANG_MEMORY_LIMIT", "100");
+        command.env("UNHANG_JOBS_STORE", &self.url);
+        command
+    }
+
+    #[track_caller]
+    fn demand(&self, code: i32, words: &[&str]) -> (String, String) {
+        let (found, stdout, stderr) = run_to_end(self.command(words));
+        assert_eq!(found, code, "{words:?}; stdout: {stdout}; stderr: {stderr}");
+        assert!(!stdout.contains(PASSWORD) && !stderr.contains("correct"), "{stdout}{stderr}");
+        (stdout, stderr)
+    }
+
+    #[track_caller]
+    fn json(&self, words: &[&str]) -> Value {
+        let (stdout, _) = self.demand(0, words);
+        serde_json::from_str(&stdout).unwrap_or_else(|error| panic!("no JSON ({error}): {stdout}"))
+    }
+}
+
+#[test]
+#[ignore = "needs PostgreSQL; cargo xtask ci --only examples"]
+fn a_command_runs_on_a_worker_and_everything_about_it_is_seen_where_it_was_submitted() {
+    let store = SharedStore::new("cli");
+    let machine = Sandbox::with_worker();
+    fs::write(store.sandbox().path().join("input.txt"), "from afar\n").expect("a file");
+    let script = "cat $UNHANG_JOB_DIR/input.txt; echo '{\"a\":1}' > $UNHANG_JOB_DIR/r.json";
+    let words = ["job", "run", "--input", "input.txt", "--result", "r.json", "--", "sh", "-c", script];
+    let (id, _) = store.demand(0, &words);
+    let id = id.trim_end();
+    let waiting = store.json(&["job", "show", id]);
+    assert_eq!(waiting["status"], "queued", "{waiting}");
+    assert!(waiting["wait_reason"].as_str().expect("a reason").starts_with("no worker allows any command"));
+    assert!(waiting.get("job_folder").is_none(), "{waiting}");
+
+    // The folder of the submitter exists on the worker's machine too.
+    let mut worker = Client::start(store.worker(&machine, &["--any-command"]));
+    assert_eq!(store.json(&["job", "wait", id])[0]["status"], "completed");
+    assert_eq!(store.demand(0, &["job", "logs", id]).0, "from afar\n");
+    assert_eq!(store.json(&["job", "result", id]), json!({"a": 1}));
+    // No job gets the password of the store, though the worker and the submitter have it.
+    let (id, _) = store.demand(0, &["job", "run", "--wait", "--", "env"]);
+    assert!(store.demand(0, &["job", "logs", id.trim_end()]).0.contains("UNHANG_JOB_DIR="));
+    assert_eq!(store.demand(3, &["job", "run", "--wait", "--", "sh", "-c", "exit 3"]).1.lines().count(), 2);
+
+    let workers = store.json(&["worker", "--list"]);
+    assert_eq!((workers[0]["running"].as_u64(), workers.as_array().map(Vec::len)), (Some(0), Some(1)));
+    let name = workers[0]["name"].as_str().expect("a name");
+    // A second worker on the folder is refused, and so is a name that nobody has.
+    let (code, _, stderr) = run_to_end(store.worker(&machine, &["--any-command"]));
+    assert!(code == 1 && stderr.contains("another worker"), "{code}: {stderr}");
+    assert!(store.demand(6, &["worker", "--drain", "nobody"]).1.contains("worker --list"));
+    store.demand(0, &["worker", "--drain", name]);
+    assert_eq!(worker.exit_code(), 0, "{}", worker.stderr());
+    assert_eq!(store.json(&["worker", "--list"]), json!([]));
+    machine.assert_nothing_left();
+    store.sandbox().assert_nothing_left();
+}
+
+/// The right to write into the database is not enough to run a program on a worker.
+#[test]
+#[ignore = "needs PostgreSQL; cargo xtask ci --only examples"]
+fn promise_4_a_worker_runs_only_tools_of_its_own_file_with_its_own_command() {
+    let store = SharedStore::new("tools");
+    let machine = Sandbox::with_worker();
+    let tool = |program: &str| {
+        format!(
+            "[tools.measure]\ncommand = [\"{program}\", \"{{args.what}}\"]\nmode = \"job\"\n\
+             input-schema = {{ type = \"object\", properties = {{ what = {{ type = \"string\" }} }}, \
+             required = [\"what\"] }}\n"
+        )
+    };
+    fs::write(store.sandbox().path().join("unhang.toml"), tool("/nowhere/at/all")).expect("a file");
+    fs::write(machine.path().join("unhang.toml"), tool("echo")).expect("a file");
+    let command = store.demand(0, &["job", "run", "--", "touch", "taken"]).0;
+    let mut worker = Client::start(store.worker(&machine, &[]));
+    let mut client = Client::start(store.command(&["serve", "--config", "unhang.toml"]));
+    client.initialize();
+    let call = client.call("measure", json!({"what": "depth"}));
+    let started = client.answer(call);
+    let id = started["result"]["structuredContent"]["job_id"].as_str().expect("an id").to_owned();
+    wait_until("it has completed", PATIENCE, || store.json(&["job", "show", &id])["status"] == "completed");
+    let call = client.call("get_job_results", json!({"job_id": id}));
+    let results = client.answer(call);
+    assert_eq!(results["result"]["structuredContent"]["stdout_tail"], "depth\n", "{results}");
+    let call = client.call("get_system_status", json!({}));
+    let system = client.answer(call)["result"]["structuredContent"].clone();
+    assert_eq!(system["workers"][0]["labels"], json!(["unhang:tool:measure"]), "{system}");
+    assert_eq!((&system["queued_jobs"], &system["slots_in_use"]), (&json!(1), &json!(0)), "{system}");
+    let waiting = store.json(&["job", "show", command.trim_end()]);
+    assert_eq!(waiting["status"], "queued", "{waiting}");
+    client.finish();
+    worker.signal(Signal::TERM);
+    assert_eq!(worker.exit_code(), 143, "{}", worker.stderr());
+    machine.assert_nothing_left();
+    store.sandbox().assert_nothing_left();
+}
+
+#[test]
+fn a_worker_that_would_run_nothing_or_has_no_store_says_so() {
+    let sandbox = Sandbox::new();
+    let run = |words: &[&str]| {
+        let mut command = sandbox.unhang();
+        command.arg("worker").args(words);
+        run_to_end(command)
+    };
+    let url = "postgres://me:geheim@127.0.0.1:1/jobs";
+    for (words, code, told) in [
+        (&["--any-command"][..], 2, "UNHANG_JOBS_STORE"),
+        (&["--store", url], 2, "--any-command"),
+        (&["--store", "mysql://x", "--any-command"], 2, "postgres://USER@HOST"),
+        (&["--store", url, "--any-command", "--heartbeat", "20s"], 2, "two heartbeats"),
+        (&["--store", url, "--any-command", "--labels", "a b"], 2, "a label has letters"),
+        (&["--store", url, "--list"], 3, "cannot be reached"),
+        (&["--store", url, "--drain"], 6, "no worker has run"),
+    ] {
+        let (found, _, stderr) = run(words);
+        assert!(found == code && stderr.contains(told), "{words:?}: {found}: {stderr}");
+        assert!(!stderr.contains("geheim"), "{stderr}");
+    }
+    sandbox.assert_nothing_left();
+}

@@ -1,0 +1,187 @@
+//! `[worker]`, the address of the store of many machines, and the demands of a tool on its worker.
+//!
+//! Invariant: no output has the password of an address.
+
+use std::{fmt, time::Duration};
+
+use unhang_jobs::{shared_jobs::Placement, shared_work::is_label};
+
+use super::{
+    keys::{ATTEMPTS, CONCURRENT, SettingKey, SettingKind, key},
+    section::{Complaint, Section, SettingValue},
+};
+
+/// The address of a store as it was typed. It may have a password.
+#[derive(Clone, PartialEq, Eq)]
+pub struct StoreUrl(String);
+
+impl StoreUrl {
+    /// Takes the text of an address. Whoever opens the store checks it.
+    #[must_use]
+    pub fn new(text: &str) -> Self {
+        Self(text.to_owned())
+    }
+
+    /// Returns whether the text is empty, which switches off the store of a file.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Returns the address with its password.
+    #[must_use]
+    pub fn with_password(&self) -> &str {
+        &self.0
+    }
+}
+
+/// Leaves out everything: a text that is no URL may be a password.
+impl fmt::Debug for StoreUrl {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("StoreUrl(…)")
+    }
+}
+
+/// `[worker]`: the rules of a worker. Rules that the file does not have are `None`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct WorkerRules {
+    /// The most jobs that the worker runs at the same time.
+    pub slots: Option<u32>,
+    /// The labels of the worker.
+    pub labels: Vec<String>,
+    /// Whether the worker runs any command.
+    pub any_command: Option<bool>,
+    /// The time after a heartbeat within which a job that may run again must have the next one.
+    pub lease: Option<Duration>,
+    /// The time between two heartbeats.
+    pub heartbeat: Option<Duration>,
+    /// The time after a heartbeat after which any other job is lost.
+    pub lost_after: Option<Duration>,
+}
+
+/// The keys of `[worker]`.
+pub(super) const WORKER: &[SettingKey] = &[
+    key(
+        "slots",
+        SettingKind::Whole(CONCURRENT),
+        "Jobs that the worker runs at the same time. Default: half the processors, at least 2.",
+    ),
+    key(
+        "labels",
+        SettingKind::List,
+        "The labels of the worker, which tools and jobs may demand. Default: none.",
+    ),
+    key(
+        "any-command",
+        SettingKind::Flag,
+        "Whether the worker runs any command of `unhang job run`, and not only the tools of this file. \
+         Default: false.",
+    ),
+    key(
+        "lease",
+        SettingKind::Duration,
+        "The time after a heartbeat within which a repeatable job must have the next one. Then the worker \
+         kills the job, and another worker may run it. Default: 30s.",
+    ),
+    key(
+        "heartbeat",
+        SettingKind::Duration,
+        "The time between two heartbeats. Default: a sixth of `lease`, 5s.",
+    ),
+    key(
+        "lost-after",
+        SettingKind::Duration,
+        "The time after a heartbeat after which the worker kills any other job, which is lost then. \
+         Default: 10m.",
+    ),
+];
+
+/// Reads `[worker]`.
+pub(super) fn worker(section: &Section<'_>) -> Result<WorkerRules, Complaint> {
+    let duration = |name| section.get(name).map(|field| field.duration()).transpose();
+    Ok(WorkerRules {
+        slots: section.get("slots").map(|field| field.whole(CONCURRENT)).transpose()?,
+        labels: section.get("labels").map_or(Ok(Vec::new()), |field| labels(&field))?,
+        any_command: section.get("any-command").map(|field| field.flag()).transpose()?,
+        lease: duration("lease")?,
+        heartbeat: duration("heartbeat")?,
+        lost_after: duration("lost-after")?,
+    })
+}
+
+/// Reads the demands of a tool on the worker that runs it.
+pub(super) fn placement(section: &Section<'_>) -> Result<Placement, Complaint> {
+    let defaults = Placement::default();
+    Ok(Placement {
+        labels: section.get("labels").map_or(Ok(Vec::new()), |field| labels(&field))?,
+        is_repeatable: section.get("repeatable").map_or(Ok(false), |field| field.flag())?,
+        max_attempts: section
+            .get("max-attempts")
+            .map_or(Ok(defaults.max_attempts), |field| field.whole(ATTEMPTS))?,
+    })
+}
+
+fn labels(field: &SettingValue<'_>) -> Result<Vec<String>, Complaint> {
+    let label = |item: SettingValue<'_>| {
+        let label = item.plain()?;
+        if is_label(&label) {
+            return Ok(label);
+        }
+        Err(item.complaint(format!(
+            "`{label}` is no label: a label has letters, digits, `_`, `-`, `.` and `/`, at most 64 of them"
+        )))
+    };
+    field.items()?.into_iter().map(label).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::{
+        super::{Loaded, Settings},
+        *,
+    };
+
+    fn read(text: &str) -> Result<Loaded, Complaint> {
+        Settings::read(text, "unhang.toml", Path::new("/project"), &|_| None)
+    }
+
+    #[test]
+    fn the_store_the_worker_and_the_demands_of_a_tool_are_read() {
+        let text = "[jobs]\nstore = \"postgres://me:geheim@db/jobs\"\n\
+                    [worker]\nslots = 3\nlabels = [\"gpu\", \"big/1\"]\nany-command = true\nlease = \"10s\"\n\
+                    heartbeat = \"1s\"\nlost-after = \"5m\"\n\
+                    [tools.a]\ncommand = [\"a\"]\nlabels = [\"gpu\"]\nrepeatable = true\nmax-attempts = 5\n\
+                    [tools.b]\ncommand = [\"b\"]\n";
+        let Loaded { settings, warnings } = read(text).unwrap();
+        assert!(warnings.is_empty(), "{warnings:?}");
+        let store = settings.jobs.store.unwrap();
+        assert_eq!(store.with_password(), "postgres://me:geheim@db/jobs");
+        assert!(!format!("{store:?}").contains("geheim"));
+        let labels = ["gpu", "big/1"].map(str::to_owned).to_vec();
+        let seconds = |count| Some(Duration::from_secs(count));
+        let expected = WorkerRules {
+            slots: Some(3),
+            labels,
+            any_command: Some(true),
+            lease: seconds(10),
+            heartbeat: seconds(1),
+            lost_after: seconds(300),
+        };
+        assert_eq!(settings.worker, expected);
+        let [a, b] = &settings.tools[..] else { panic!("two tools") };
+        let demands = Placement { labels: vec!["gpu".to_owned()], is_repeatable: true, max_attempts: 5 };
+        assert_eq!((&a.placement, &b.placement), (&demands, &Placement::default()));
+    }
+
+    #[test]
+    fn a_label_of_unhangs_own_is_refused_in_the_file() {
+        for text in
+            ["[worker]\nlabels = [\"unhang:command\"]", "[tools.a]\ncommand = [\"a\"]\nlabels = [\"a b\"]"]
+        {
+            let told = read(text).unwrap_err().to_string();
+            assert!(told.contains("labels[0]: `") && told.contains("is no label"), "{told}");
+        }
+    }
+}
