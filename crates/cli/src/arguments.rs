@@ -188,12 +188,13 @@ pub(crate) struct Serve {
 /// What `serve` and `bridge` both take.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct GatewayFlags {
+    // First: clap puts everything behind the others under their headings.
+    #[command(flatten)]
+    pub(crate) store: SharedStoreFlag,
     #[command(flatten)]
     pub(crate) logging: Logging,
     #[command(flatten)]
     pub(crate) job_limits: JobLimits,
-    #[command(flatten)]
-    pub(crate) store: SharedStoreFlag,
     #[command(flatten)]
     pub(crate) limits: SessionLimits,
 }

@@ -218,7 +218,11 @@ async fn begin(
             if let Err(error) = state.notes.write(&LeaseNote { has_begun: true, ..note.clone() }) {
                 tracing::warn!("{error}");
             }
-            state.held.change(id, &note.token, |held| held.note.has_begun = true);
+            let held = state.held.change(id, &note.token, |held| held.note.has_begun = true);
+            if held.is_none() {
+                // Another worker got the job while the engine took its time. The supervisor would end the work with its lease.
+                let _ = state.engine.revoke(id).await;
+            }
             state.has_news.notify_one();
             Beginning::Begun
         }

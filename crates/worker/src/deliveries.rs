@@ -64,9 +64,14 @@ async fn deliver(state: &WorkerState, link: &mut StoreLink, job: &HeldJob) -> Re
     let status = match state.engine.status(id).await {
         Ok(status) => status,
         Err(JobError::NoSuchJob(_) | JobError::Removed(_)) => {
-            // The loop of the claims begins a job that the engine has never had.
-            let is_gone = job.note.has_begun;
-            return if is_gone { end_without_trace(state, link, job).await } else { Ok(()) };
+            if job.note.has_begun {
+                return end_without_trace(state, link, job).await;
+            }
+            // The loop of the claims begins a job that the engine has never had, unless another worker has it by now.
+            if job.is_revoked {
+                state.forget(id).await;
+            }
+            return Ok(());
         }
         Err(error) => {
             tracing::debug!("the worker cannot look at job {id}: {error}");

@@ -57,10 +57,11 @@ pub(crate) struct Common {
     pub(crate) output: Option<Format>,
     #[command(flatten)]
     pub(crate) files: Files,
-    #[command(flatten)]
-    pub(crate) limits: JobLimits,
+    // Before the limits: clap puts everything behind them under their heading.
     #[command(flatten)]
     pub(crate) store: SharedStoreFlag,
+    #[command(flatten)]
+    pub(crate) limits: JobLimits,
 }
 
 /// When jobs may start and how long they are kept. They count for this command and the jobs that it submits, above the file.
