@@ -50,7 +50,7 @@ impl JobStatus {
     }
 }
 
-/// What a status tells of a job that is in the store of many machines.
+/// The worker's part of the status of a job in the store of many machines.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SharedSight {
     /// The worker that has the job, if one has it.

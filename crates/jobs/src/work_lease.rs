@@ -65,7 +65,7 @@ impl WorkLease {
     }
 }
 
-/// What a supervisor knows of the lease of its job.
+/// The lease of a job, as its supervisor watches it.
 pub(crate) struct WatchedLease<'a> {
     folder: &'a JobFolder,
     boot_id: &'a str,

@@ -37,7 +37,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(5 * 60);
 const MOST_UNREADABLE: u32 = 100;
 
 /// The share of its lease after which a worker without a heartbeat counts as silent. Heartbeats come six times in a lease.
-const SILENT_SHARE: u32 = 3;
+pub(crate) const SILENT_SHARE: u32 = 3;
 
 /// The lengths of leases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -24,7 +24,7 @@ use unhang_jobs::{
 use crate::{
     address::StoreAddress,
     error::PostgresError,
-    leases::{length, of_unix_millis},
+    leases::{SILENT_SHARE, length, of_unix_millis},
     store::{COLUMNS, PostgresStore, SharedOrders, read},
     workers::{KnownWorker, WorkerList},
 };
@@ -34,9 +34,6 @@ const MOST_AT_REST: usize = 4;
 
 /// The most jobs before a queued one that are counted.
 const MOST_BEFORE: i64 = 10_000;
-
-/// The share of its lease after which a silent worker is told of. Heartbeats come six times in a lease.
-const SILENT_SHARE: u32 = 2;
 
 /// The longest silence of a worker that nobody is told of, however long the lease.
 const LONGEST_SILENCE: Duration = Duration::from_secs(30);

@@ -17,7 +17,7 @@ use crate::leases::SilentLease;
 /// The longest pause between two looks of a sweeper, as a share of the lease. After a longer one the database may have been away.
 const LOOKS_PER_LEASE: u32 = 2;
 
-/// What a sweeper has seen of the leases of silent workers.
+/// A sweeper, with the heartbeats of silent workers that it has seen.
 #[derive(Debug, Default)]
 pub struct LeaseSweeper {
     looked_at: Option<Duration>,

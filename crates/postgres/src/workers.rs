@@ -128,7 +128,7 @@ impl WorkerList<'_> {
             .map(drop)
     }
 
-    /// Notes that a worker shall take no more jobs, or that it may again. Returns false if there is no such worker.
+    /// Drains a worker, which takes no more jobs then, or undoes that. Returns false if there is no such worker.
     ///
     /// # Errors
     /// Fails if the store cannot be asked, or cannot write.

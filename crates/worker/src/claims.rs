@@ -85,7 +85,14 @@ async fn step(
         tracing::debug!("the worker takes no job: {shortage}");
         return Ok(Some(ROOM_PAUSE));
     }
-    let claimant = WorkerClaim { worker: state.identity.name().to_owned(), token: token() };
+    let token = match token() {
+        Ok(token) => token,
+        Err(error) => {
+            tracing::warn!("the worker takes no job, because it cannot draw a token: {error}");
+            return Ok(Some(ROOM_PAUSE));
+        }
+    };
+    let claimant = WorkerClaim { worker: state.identity.name().to_owned(), token };
     let (labels, slots, lengths) = (state.labels(), state.settings.slots, state.settings.lengths);
     let asked_at = lease_clock();
     let leased = link
@@ -247,9 +254,11 @@ async fn clear(state: &WorkerState, id: JobId) -> Result<(), String> {
 }
 
 /// Draws a token that nobody can guess.
-fn token() -> String {
+///
+/// # Errors
+/// Fails if the system has no random source.
+fn token() -> Result<String, getrandom::Error> {
     let mut bytes = [0; 16];
-    // The system's random source does not fail once it has begun; without it the worker has drawn no name either.
-    let _ = getrandom::fill(&mut bytes);
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    getrandom::fill(&mut bytes)?;
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }

@@ -90,6 +90,12 @@ fn a_command_runs_on_a_worker_and_everything_about_it_is_seen_where_it_was_submi
     assert!(store.demand(0, &["job", "logs", id.trim_end()]).0.contains("UNHANG_JOB_DIR="));
     assert_eq!(store.demand(3, &["job", "run", "--wait", "--", "sh", "-c", "exit 3"]).1.lines().count(), 2);
 
+    // A job is kept for its retention, and removed from the store after that.
+    assert_eq!(store.json(&["job", "prune"])["jobs"], json!([]));
+    let removed = store.json(&["job", "prune", "--retention", "1ms"])["jobs"].clone();
+    assert_eq!(removed.as_array().map(Vec::len), Some(3), "{removed}");
+    assert_eq!(store.json(&["job", "list"]), json!([]));
+
     let workers = store.json(&["worker", "--list"]);
     assert_eq!((workers[0]["running"].as_u64(), workers.as_array().map(Vec::len)), (Some(0), Some(1)));
     let name = workers[0]["name"].as_str().expect("a name");
@@ -152,6 +158,12 @@ fn a_worker_that_would_run_nothing_or_has_no_store_says_so() {
         run_to_end(command)
     };
     let url = "postgres://me:geheim@127.0.0.1:1/jobs";
+    for flags in [&["--labels", "gpu"][..], &["--repeatable"]] {
+        let mut command = sandbox.unhang();
+        command.args(["job", "run"]).args(flags).args(["--", "true"]);
+        let (code, _, stderr) = run_to_end(command);
+        assert!(code == 2 && stderr.contains("UNHANG_JOBS_STORE"), "{flags:?}: {code}: {stderr}");
+    }
     for (words, code, told) in [
         (&["--any-command"][..], 2, "UNHANG_JOBS_STORE"),
         (&["--store", url], 2, "--any-command"),

@@ -251,7 +251,7 @@ impl MaintenanceRounds {
         self.follow()?;
         let now = now();
         if self.inner.shared.is_some() && self.told_at.is_none_or(|at| now.saturating_sub(at) >= STORE_LOOK) {
-            // The store of many machines tells nobody of a change. Whoever waits for one looks there from time to time.
+            // The store of many machines announces no changes, so each waiting task asks it once a second.
             self.told_at = Some(now);
             self.inner.memory.changed();
         }

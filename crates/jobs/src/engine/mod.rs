@@ -225,7 +225,7 @@ impl Engine {
         }
     }
 
-    /// Returns the status of a job as the store of many machines has it; `None` if there is no such store, or it does not know the job.
+    /// Asks the store of many machines for the status of a job. Returns `None` if there is no such store or no such job.
     async fn status_in_store(&self, id: JobId) -> Result<Option<JobStatus>, JobError> {
         match self.store_for(id) {
             Some(shared) => shared.status(id).await,
@@ -423,14 +423,19 @@ impl Engine {
     /// # Errors
     /// Fails if the database or a folder cannot be used.
     pub async fn prune(&self, older_than: Duration) -> Result<RemovedJobs, JobError> {
-        let in_store = match &self.inner.shared {
-            Some(shared) => shared.prune(retention::ended_by(older_than), KeptAsAccepted::No).await?,
-            None => Vec::new(),
-        };
+        let in_store = self.prune_store(older_than, KeptAsAccepted::No).await?;
         let mut removed =
             self.run_write(PRUNE_LIMIT, move |inner| retention::prune(inner, older_than)).await?;
         removed.jobs.extend(in_store);
         Ok(removed)
+    }
+
+    /// Removes the jobs of the store of many machines that ended longer ago than this. Returns none if there is no such store.
+    async fn prune_store(&self, age: Duration, kept: KeptAsAccepted) -> Result<Vec<JobId>, JobError> {
+        match &self.inner.shared {
+            Some(shared) => shared.prune(retention::ended_by(age), kept).await,
+            None => Ok(Vec::new()),
+        }
     }
 
     /// Removes every job whose retention is over: both that of this engine and the retention with which the job was accepted.
@@ -438,7 +443,10 @@ impl Engine {
     /// # Errors
     /// Fails if the database or a folder cannot be used.
     pub async fn prune_expired(&self) -> Result<RemovedJobs, JobError> {
-        self.run_write(PRUNE_LIMIT, retention::prune_expired).await
+        let in_store = self.prune_store(self.inner.options.retention, KeptAsAccepted::AsAccepted).await?;
+        let mut removed = self.run_write(PRUNE_LIMIT, retention::prune_expired).await?;
+        removed.jobs.extend(in_store);
+        Ok(removed)
     }
 
     /// Lists the folders that nobody could understand, and that the retention has put aside. Only a person removes them.

@@ -150,6 +150,12 @@ impl Cluster {
         self.folder.path().join(name)
     }
 
+    /// Waits until the worker in this folder has forgotten a job.
+    pub(crate) async fn forgotten(&self, worker: &str, id: JobId) {
+        let note = self.path(worker).join("worker").join(format!("{id}.json"));
+        until("the worker forgets the job", || (!note.exists()).then_some(())).await;
+    }
+
     /// A script that notes its start in a file, says so, and goes on until there is a file `gate`.
     pub(crate) fn gated(&self) -> String {
         let (starts, gate) = (self.path("starts"), self.path("gate"));

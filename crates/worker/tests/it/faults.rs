@@ -66,10 +66,7 @@ async fn a_repeatable_job_of_a_lost_worker_runs_again_elsewhere_and_its_first_wo
     assert_eq!(log, "begun\nbegun\ndone\n", "the log of the second attempt follows that of the first");
     // The lost worker comes back and finds that the job is another's.
     let back = cluster.worker("lost", 1, SHORT, LONG);
-    until("it forgets the job", || {
-        (!cluster.path("lost/worker").join(format!("{id}.json")).exists()).then_some(())
-    })
-    .await;
+    cluster.forgotten("lost", id).await;
     assert_eq!(cluster.engine.status(id).await.unwrap().record.status, JobState::Completed);
     other.stop().await;
     back.stop().await;
@@ -201,10 +198,7 @@ async fn a_worker_that_comes_back_leaves_the_attempt_of_another_worker_alone() {
     let other = cluster.worker("other", 1, SHORT, LONG);
     until("it begins again", || (cluster.starts().len() == 2).then_some(())).await;
     let back = cluster.worker("lost", 1, SHORT, LONG);
-    until("it forgets the job", || {
-        (!cluster.path("lost/worker").join(format!("{id}.json")).exists()).then_some(())
-    })
-    .await;
+    cluster.forgotten("lost", id).await;
     assert!(is_alive(cluster.starts()[1]), "the second attempt was ended");
     cluster.open_gate();
     assert_eq!(cluster.end(id).await.record.status, JobState::Completed);

@@ -35,6 +35,12 @@ use crate::{
 
 pub(super) async fn run(context: &JobContext, arguments: JobRun) -> CommandOutcome {
     let wait = arguments.wait;
+    if context.options.shared.is_none() && (arguments.repeatable || !arguments.labels.is_empty()) {
+        return Err(CommandFailure::usage(
+            "--labels and --repeatable are for workers, and this job would run on this machine".to_owned(),
+            Some("name the database of the workers by --store or UNHANG_JOBS_STORE"),
+        ));
+    }
     let submission = submission(arguments, &context.of_file)?;
     let engine = context.engine().await?;
     let status = engine.submit(submission).await.map_err(|error| failure(&error))?;

@@ -2,8 +2,8 @@
 //!
 //! Invariants
 //!
-//! - The worker runs tools of its own file, and commands only if a person allows that here. What others write into the database runs
-//!   nothing else.
+//! - The worker runs tools of its own file. It runs commands only with `--any-command` or `any-command = true`.
+//! - No row of the database makes the worker run anything else.
 //! - A signal ends the worker and none of its jobs.
 
 #[cfg(feature = "postgres")]

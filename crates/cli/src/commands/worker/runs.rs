@@ -27,7 +27,7 @@ use crate::{
 /// The number of heartbeats in a lease, at least. With fewer of them one late answer of the database ends a job.
 const FEWEST_HEARTBEATS: u32 = 2;
 
-/// What the file and the command line say about a worker.
+/// The settings of a worker from its file and the command line.
 pub(super) struct WorkerPlan {
     pub(super) store: StoreUrl,
     jobs: JobSettings,
