@@ -341,7 +341,8 @@ impl JobService for EngineService {
         Box::pin(async move {
             let engine = self.engine_with(id).await?;
             let results = engine.results(id).await?;
-            let path = engine.work_folder(&results.status.record);
+            let is_here = results.status.shared.is_none();
+            let path = is_here.then(|| engine.work_folder(&results.status.record));
             if results.status.record.status.is_final() {
                 self.was_read(&results.status.record).await;
             }

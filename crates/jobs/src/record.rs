@@ -19,6 +19,7 @@
 use std::{fmt, path::PathBuf, str::FromStr, time::Duration};
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 pub use self::call::{CallKeeper, CallRecord, CallTicket, Holder, repeat_advice};
 use crate::{
@@ -181,9 +182,30 @@ pub struct Patch {
 
 impl JobRecord {
     /// Returns the owner of the document that the result goes to; `None` if it is shared or belongs to the data folder's owner.
-    pub(crate) fn patched(&self) -> Option<&str> {
+    #[must_use]
+    pub fn patched(&self) -> Option<&str> {
         let is_shared = self.patch.as_ref().is_some_and(|patch| patch.is_shared);
         self.owner.as_deref().filter(|_| !is_shared)
+    }
+
+    /// Takes the new value of the document that the job changes from its result, which `read` returns for the name of its file.
+    ///
+    /// # Errors
+    /// Fails with the reason why the document stays as it is: the job changes none, the result is missing, or the pointer finds nothing.
+    pub fn patched_value(
+        &self,
+        read: impl FnOnce(&str) -> Result<Option<Value>, String>,
+    ) -> Result<Value, String> {
+        let patch = self.patch.as_ref().ok_or("the job has no state field")?;
+        let name = self.results.as_deref().ok_or("the job has no result file")?;
+        let result = read(name)?.ok_or_else(|| format!("{name} no longer exists"))?;
+        match &patch.pointer {
+            None => Ok(result),
+            Some(pointer) => {
+                let found = pointer.find(&result).cloned();
+                found.ok_or_else(|| format!("the pointer `{pointer}` matches nothing in {name}"))
+            }
+        }
     }
 }
 

@@ -151,17 +151,7 @@ fn apply(data: &DataFolder, turn: &DocumentTurn, record: &mut JobRecord) -> Resu
 
 /// Returns the new value of the document, or the reason why it stays.
 fn value(data: &DataFolder, record: &JobRecord) -> Result<Value, String> {
-    let patch = record.patch.as_ref().ok_or("the job has no state field")?;
-    let name = record.results.as_deref().ok_or("the job has no result file")?;
-    let result = read_result(data, record, name).map_err(|error| error.to_string())?;
-    let result = result.ok_or_else(|| format!("{name} no longer exists"))?;
-    match &patch.pointer {
-        None => Ok(result),
-        Some(pointer) => {
-            let found = pointer.find(&result).cloned();
-            found.ok_or_else(|| format!("the pointer `{pointer}` matches nothing in {name}"))
-        }
-    }
+    record.patched_value(|name| read_result(data, record, name).map_err(|error| error.to_string()))
 }
 
 /// Reads a job's result; `None` if there is no file.

@@ -13,6 +13,7 @@ use std::fmt::Debug;
 use serde::Serialize;
 
 use crate::{
+    document::{DocumentEntry, Field},
     error::JobError,
     id::JobId,
     log::{LogPage, LogStream},
@@ -51,6 +52,26 @@ pub struct SharedJob {
     pub placement: Placement,
     /// The files that are in the work's folder before it starts, by name.
     pub inputs: Vec<(String, Vec<u8>)>,
+}
+
+/// The name of a document of the named state in the store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DocumentName {
+    /// The owner of the document; `None` for those who are not told from one another, and for shared documents.
+    pub owner: Option<String>,
+    /// The field.
+    pub field: Field,
+}
+
+/// A document of the named state, as the store has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SharedDocument {
+    /// The value as JSON.
+    pub text: String,
+    /// The number of times that the document was set.
+    pub version: u64,
+    /// The time when it was last set, by the clock of the store.
+    pub updated_at: JobTimestamp,
 }
 
 /// A worker, as people see it.
@@ -154,6 +175,24 @@ pub trait SharedJobs: Debug + Send + Sync {
     /// # Errors
     /// Fails if the store cannot be asked.
     fn counts(&self) -> Result<Vec<(JobState, u64)>, JobError>;
+
+    /// Reads documents of the named state as they are at one moment, in the order of their names. A field that was never set has `None`.
+    ///
+    /// # Errors
+    /// Fails if the store cannot be asked.
+    fn documents(&self, names: &[DocumentName]) -> Result<Vec<Option<SharedDocument>>, JobError>;
+
+    /// Replaces a document of the named state by this JSON. Returns the document's new time.
+    ///
+    /// # Errors
+    /// Fails if the store cannot be asked, or cannot write.
+    fn set_document(&self, name: &DocumentName, text: &str) -> Result<JobTimestamp, JobError>;
+
+    /// Lists the documents of this owner by name.
+    ///
+    /// # Errors
+    /// Fails if the store cannot be asked.
+    fn list_documents(&self, owner: Option<&str>) -> Result<Vec<DocumentEntry>, JobError>;
 
     /// Returns all workers by name.
     ///

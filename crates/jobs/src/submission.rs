@@ -33,7 +33,7 @@ use crate::{
     launch::{LaunchFiles, LaunchOrders, shown},
     record::{FORMAT, JobRecord, JobState, Patch},
     room::Rules,
-    shared_jobs::{Placement, SharedJob},
+    shared_jobs::{DocumentName, Placement, SharedJob, SharedJobs},
     shared_work::SharedWork,
     submitting::SubmissionMark,
     timestamp::JobTimestamp,
@@ -120,6 +120,16 @@ pub enum InputSource {
     Bytes(Vec<u8>),
 }
 
+impl InputSource {
+    /// Returns the document of the named state that is the source, if one is.
+    fn field(&self) -> Option<&Field> {
+        match self {
+            Self::State(field) | Self::OwnState(field) => Some(field),
+            Self::File(_) | Self::Bytes(_) => None,
+        }
+    }
+}
+
 /// A submission whose folder is filled.
 pub(crate) struct PreparedSubmission {
     pub(crate) record: JobRecord,
@@ -192,25 +202,28 @@ impl Submission {
         Ok(program)
     }
 
-    /// Makes the job for a store of many machines. The environment stays here: the worker has its own.
-    pub(crate) fn to_shared(&self, data: &DataFolder, rules: Rules) -> Result<SharedJob, JobError> {
+    /// Makes the job for a store of many machines, with inputs from the state that the store has. The environment stays here: the worker has
+    /// its own.
+    pub(crate) fn to_shared(
+        &self,
+        data: &DataFolder,
+        rules: Rules,
+        store: &dyn SharedJobs,
+    ) -> Result<SharedJob, JobError> {
         self.check_names()?;
-        if self.patch.is_some() {
-            return Err(JobError::NotShared(
-                "cannot change the named state, which each machine keeps for itself",
-            ));
-        }
-        let input = |input: &JobInput| match &input.source {
-            InputSource::State(_) | InputSource::OwnState(_) => Err(JobError::NotShared(
-                "has no input from the named state, which each machine keeps for itself",
-            )),
-            _ => {
-                let name = input.file.as_os_str().to_str();
-                let name = name.ok_or(JobError::NotShared(
-                    "has no input whose name is not UTF-8: give the file another name",
-                ))?;
-                Ok((name.to_owned(), input.read(data, None)?))
-            }
+        let mut documents = self.documents_of(store)?.into_iter();
+        let mut input = |input: &JobInput| {
+            let name = input.file.as_os_str().to_str();
+            let name = name.ok_or(JobError::NotShared(
+                "has no input whose name is not UTF-8: give the file another name",
+            ))?;
+            let content = match input.source.field() {
+                Some(field) => {
+                    documents.next().flatten().ok_or_else(|| JobError::MissingState(field.clone()))?
+                }
+                None => input.read(data, None)?,
+            };
+            Ok((name.to_owned(), content))
         };
         let work = match (&self.tool, &self.arguments) {
             (Some(name), Some(Value::Object(arguments))) => {
@@ -222,8 +235,22 @@ impl Submission {
             record: self.record(rules),
             work,
             placement: self.placement.clone(),
-            inputs: self.inputs.iter().map(input).collect::<Result<_, _>>()?,
+            inputs: self.inputs.iter().map(&mut input).collect::<Result<_, JobError>>()?,
         })
+    }
+
+    /// Reads the inputs from the named state of a store of many machines, in their order.
+    fn documents_of(&self, store: &dyn SharedJobs) -> Result<Vec<Option<Vec<u8>>>, JobError> {
+        let name = |input: &JobInput| {
+            let owner = self.owner.clone().filter(|_| matches!(input.source, InputSource::OwnState(_)));
+            Some(DocumentName { owner, field: input.source.field()?.clone() })
+        };
+        let names: Vec<DocumentName> = self.inputs.iter().filter_map(name).collect();
+        if names.is_empty() {
+            return Ok(Vec::new());
+        }
+        let documents = store.documents(&names)?;
+        Ok(documents.into_iter().map(|found| found.map(|document| document.text.into_bytes())).collect())
     }
 
     /// Makes and fills the folder. The caller has to remove it if the job is not accepted after all.

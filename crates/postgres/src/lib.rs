@@ -12,6 +12,7 @@
 
 mod address;
 mod connection;
+mod documents;
 mod error;
 mod leases;
 mod outputs;
@@ -25,6 +26,7 @@ mod workers;
 
 pub use self::{
     address::{AddressError, PasswordSources, StoreAddress},
+    documents::{DocumentChange, StateDocuments},
     error::PostgresError,
     leases::{JobHeartbeat, LeaseLengths, LeaseRenewal, LeaseRequest, LeasedJob, SilentLease},
     outputs::LogExtent,

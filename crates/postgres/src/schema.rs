@@ -77,6 +77,14 @@ const MIGRATIONS: &[Migration] = &[Migration {
             bytes bytea NOT NULL,
             PRIMARY KEY (job, attempt, name, piece)
         );
+        CREATE TABLE unhang.state_documents (
+            owner text NOT NULL,
+            field text NOT NULL,
+            version bigint NOT NULL CHECK (version > 0),
+            value text NOT NULL,
+            updated_at timestamptz NOT NULL,
+            PRIMARY KEY (owner, field)
+        );
         CREATE TABLE unhang.workers (
             name text PRIMARY KEY,
             host text NOT NULL,

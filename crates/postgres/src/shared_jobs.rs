@@ -9,12 +9,13 @@ use std::{
 
 use tokio_postgres::{Row, types::Type};
 use unhang_jobs::{
+    document::DocumentEntry,
     error::JobError,
     id::JobId,
     log::{LogPage, LogStream},
     progress::JobProgress,
     record::{EndRecord, JobEnd, JobState},
-    shared_jobs::{SharedJob, SharedJobs, WorkerSummary},
+    shared_jobs::{DocumentName, SharedDocument, SharedJob, SharedJobs, WorkerSummary},
     shared_work::COMMAND_LABEL,
     status::{JobStatus, SharedSight},
     store::{JobEntry, JobOwnerFilter, JobStore as _, KeptAsAccepted, report_unreadable, state_column},
@@ -23,6 +24,7 @@ use unhang_jobs::{
 
 use crate::{
     address::StoreAddress,
+    documents::{DocumentChange, StateDocuments},
     error::PostgresError,
     leases::{SILENT_SHARE, length, of_unix_millis},
     store::{COLUMNS, PostgresStore, SharedOrders, read},
@@ -220,6 +222,21 @@ impl SharedJobs for PostgresJobs {
 
     fn counts(&self) -> Result<Vec<(JobState, u64)>, JobError> {
         self.ask(PostgresStore::counts)
+    }
+
+    fn documents(&self, names: &[DocumentName]) -> Result<Vec<Option<SharedDocument>>, JobError> {
+        self.ask(|store| StateDocuments(store).get(names))
+    }
+
+    fn set_document(&self, name: &DocumentName, text: &str) -> Result<JobTimestamp, JobError> {
+        let change = DocumentChange { name: name.clone(), text: text.to_owned() };
+        let set_at = self.ask(|store| StateDocuments(store).set(&change))?;
+        // The clock of the database is before 1970 otherwise.
+        Ok(set_at.unwrap_or_else(|| JobTimestamp::from_millis(0)))
+    }
+
+    fn list_documents(&self, owner: Option<&str>) -> Result<Vec<DocumentEntry>, JobError> {
+        self.ask(|store| StateDocuments(store).list(owner))
     }
 
     fn workers(&self) -> Result<Vec<WorkerSummary>, JobError> {

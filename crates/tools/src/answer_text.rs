@@ -302,7 +302,8 @@ pub(super) fn results_from(
     if offset.is_none() && results(found.clone(), names).fields.contains_key("results") {
         return results(found, names);
     }
-    let elsewhere = in_file(&found.path, found.report.results_name.as_deref());
+    let id = found.report.job.job_id;
+    let elsewhere = in_file(id, found.path.as_deref(), found.report.results_name.as_deref());
     ResultPart { text: &text, offset: offset.unwrap_or_default(), of: "result", elsewhere }.told(found, names)
 }
 
@@ -327,18 +328,19 @@ pub fn results(found: Located<ResultsReport>, names: ToolNames) -> AnswerText {
     let (path, id) = (found.path.clone(), found.report.job.job_id);
     let name = found.report.results_name.clone();
     whole_results(found).fit(&["results", "error", "stdout_tail", "stderr_tail"], |member| match member {
-        "results" => in_file(&path, name.as_deref()),
-        "error" => in_file(&path, Some(ERROR)),
+        "results" => in_file(id, path.as_deref(), name.as_deref()),
+        "error" => in_file(id, path.as_deref(), Some(ERROR)),
         _ if names.lists_all() => format!("get_job_logs(job_id=\"{id}\") has it in parts."),
         _ => format!("The command `unhang job logs {id}` has all of it."),
     })
 }
 
-/// Says which file in this folder holds the text that an answer has no room for.
-fn in_file(folder: &Path, name: Option<&str>) -> String {
-    match name {
-        Some(name) => format!("It is the file {}.", folder.join(name).display()),
-        None => format!("It is a file in {}.", folder.display()),
+/// Says which file in the folder of a job holds the text that an answer has no room for.
+fn in_file(id: JobId, folder: Option<&Path>, name: Option<&str>) -> String {
+    match (folder, name) {
+        (Some(folder), Some(name)) => format!("It is the file {}.", folder.join(name).display()),
+        (Some(folder), None) => format!("It is a file in {}.", folder.display()),
+        (None, _) => format!("The command `unhang job result {id}` prints it."),
     }
 }
 
@@ -447,7 +449,10 @@ pub(super) fn state(found: &Located<DocumentReport>) -> AnswerText {
     let Located { report, path } = found;
     let sentence = format!("`{}` was last changed at {}.", report.field, report.updated_at);
     let told = AnswerText::new(sentence, fields(report));
-    told.fit(&["value"], |_| format!("It is the file {}.", path.display()))
+    told.fit(&["value"], |_| match path {
+        Some(path) => format!("It is the file {}.", path.display()),
+        None => format!("The command `unhang state get {}` prints it.", report.field),
+    })
 }
 
 /// Makes the answer to the replacement of a document. The caller knows the value.

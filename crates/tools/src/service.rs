@@ -152,12 +152,13 @@ pub struct SubmitRequest {
 }
 
 /// A report on something that lies in a file or a folder, with the path. There the reader finds what an answer has no room for.
+/// Nothing of what a store of many machines has lies there.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Located<T> {
     /// The report.
     pub report: T,
-    /// The path of the file or the folder.
-    pub path: PathBuf,
+    /// The path of the file or the folder; `None` if a store of many machines has it.
+    pub path: Option<PathBuf>,
 }
 
 /// The piece of a log that is wanted.

@@ -14,11 +14,13 @@ use unhang_jobs::{
     error::JobError,
     folder::{ERROR, FileName},
     id::JobId,
+    large_numbers,
     log::LogStream,
     record::{EndReason, EndRecord, JobEnd, JobRecord, JobState},
+    shared_jobs::DocumentName,
     store::JobStore as _,
 };
-use unhang_postgres::{PostgresError, WorkerClaim};
+use unhang_postgres::{DocumentChange, PostgresError, PostgresStore, StateDocuments, WorkerClaim};
 
 use crate::{held::HeldJob, link::StoreLink, worker::WorkerState};
 
@@ -143,13 +145,15 @@ async fn end(
         JobState::Completed => status.record.results.clone(),
         _ => Some(ERROR.to_owned()),
     };
-    if let Some(name) = name.and_then(|name| FileName::new(&name).ok())
-        && let Some(content) = state.engine.left_file(id, name.clone()).await.ok().flatten()
-    {
-        let token = job.note.token.clone();
-        link.run(move |store| store.put_file(id, &token, name.as_str(), &content)).await?;
+    let mut content = None;
+    if let Some(name) = name.and_then(|name| FileName::new(&name).ok()) {
+        content = state.engine.left_file(id, name.clone()).await.ok().flatten().map(Arc::new);
+        if let Some(content) = content.clone() {
+            let token = job.note.token.clone();
+            link.run(move |store| store.put_file(id, &token, name.as_str(), &content)).await?;
+        }
     }
-    finish(state, link, job, &ending).await
+    finish(state, link, job, &ending, content.as_deref().map(Vec::as_slice)).await
 }
 
 /// Ends a job that the engine has had and knows no more.
@@ -186,27 +190,55 @@ async fn give_back_or_end(
         }
         _ => ending,
     };
-    finish(state, link, job, &ending).await
+    finish(state, link, job, &ending, None).await
 }
 
-/// Notes the end of a job in the store.
+/// Notes the end of a job in the store, and changes the named state by its result if that was agreed on.
 async fn finish(
     state: &WorkerState,
     link: &mut StoreLink,
     job: &HeldJob,
     ending: &EndRecord,
+    result: Option<&[u8]>,
 ) -> Result<(), PostgresError> {
     let id = job.note.job;
     if let Some(mut record) = record_of(link, job).await? {
         record.end(ending);
         let claimant =
             WorkerClaim { worker: state.identity.name().to_owned(), token: job.note.token.clone() };
-        if !link.run(move |store| store.finish(&record, Some(&claimant))).await? {
+        let change = change(&mut record, result);
+        let finish = move |store: &mut PostgresStore| match &change {
+            Some(change) => StateDocuments(store).finish(&record, &claimant, change),
+            None => store.finish(&record, Some(&claimant)),
+        };
+        if !link.run(finish).await? {
             tracing::warn!("the store does not take the end of job {id}, because another worker has had it");
         }
     }
     state.forget(id).await;
     Ok(())
+}
+
+/// Returns the change of the named state by the result of a job that has ended, and notes in the record what becomes of it.
+fn change(record: &mut JobRecord, result: Option<&[u8]>) -> Option<DocumentChange> {
+    let field = record.patch.as_ref().filter(|_| record.status == JobState::Completed)?.field.clone();
+    let read = |name: &str| {
+        let Some(bytes) = result else { return Ok(None) };
+        large_numbers::check(bytes, name)?;
+        serde_json::from_slice(bytes).map(Some).map_err(|error| format!("{name} is not JSON: {error}"))
+    };
+    let value = record.patched_value(read);
+    record.state_applied = Some(value.is_ok());
+    match value {
+        Ok(value) => {
+            let name = DocumentName { owner: record.patched().map(str::to_owned), field };
+            Some(DocumentChange { name, text: value.to_string() })
+        }
+        Err(reason) => {
+            record.state_reason = Some(reason);
+            None
+        }
+    }
 }
 
 /// Returns the record of a job as the store has it; `None` if the store does not know the job.

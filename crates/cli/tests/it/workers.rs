@@ -149,6 +149,63 @@ fn promise_4_a_worker_runs_only_tools_of_its_own_file_with_its_own_command() {
     store.sandbox().assert_nothing_left();
 }
 
+/// A worker takes inputs from the state that all machines see, and changes it by the result.
+#[test]
+#[ignore = "needs PostgreSQL; cargo xtask ci --only examples"]
+fn a_tool_on_a_worker_reads_the_named_state_and_changes_it() {
+    let store = SharedStore::new("state");
+    let machine = Sandbox::with_worker();
+    let script = "sed s/2/3/ $UNHANG_JOB_DIR/basis.json > $UNHANG_JOB_DIR/r.json";
+    let tool = format!(
+        "[tools.refine]\ncommand = [\"sh\", \"-c\", \"{script}\"]\nmode = \"job\"\nresults = \"r.json\"\n\
+         inputs = {{ \"basis.json\" = \"basis\" }}\n\
+         state = {{ field = \"mesh\", pointer = \"/size\" }}\n"
+    );
+    for folder in [store.sandbox().path(), machine.path()] {
+        fs::write(folder.join("unhang.toml"), &tool).expect("a file");
+    }
+    let mut worker = Client::start(store.worker(&machine, &[]));
+    let mut client = Client::start(store.command(&["serve", "--config", "unhang.toml"]));
+    client.initialize();
+    let mut ask = |tool: &str, arguments: Value| {
+        let call = client.call(tool, arguments);
+        client.answer(call)["result"].clone()
+    };
+    let refused = ask("refine", json!({}));
+    assert_eq!(refused["isError"], true, "{refused}");
+    assert!(refused["content"][0]["text"].as_str().expect("a text").contains("`basis`"), "{refused}");
+    assert_eq!(store.json(&["job", "list"]), json!([]), "a missing field makes no job");
+
+    store.demand(0, &["state", "set", "basis", "{\"size\": 2}"]);
+    let started = ask("refine", json!({}));
+    let id = started["structuredContent"]["job_id"].as_str().expect("an id").to_owned();
+    wait_until("it has completed", PATIENCE, || store.json(&["job", "show", &id])["status"] == "completed");
+    let results = ask("get_job_results", json!({"job_id": id}));
+    assert_eq!(results["structuredContent"]["state_applied"], true, "{results}");
+    assert_eq!(ask("get_state", json!({"field": "mesh"}))["structuredContent"]["value"], 3);
+    let fields: Vec<Value> = store.json(&["state", "list"]).as_array().cloned().unwrap_or_default();
+    assert_eq!(fields.iter().map(|entry| &entry["field"]).collect::<Vec<_>>(), ["basis", "mesh"]);
+    // A pointer that finds nothing leaves the document, and says why.
+    ask("set_state", json!({"field": "basis", "value": [2]}));
+    let started = ask("refine", json!({}));
+    let id = started["structuredContent"]["job_id"].as_str().expect("an id").to_owned();
+    wait_until("it has completed", PATIENCE, || store.json(&["job", "show", &id])["status"] == "completed");
+    let shown = store.json(&["job", "show", &id]);
+    assert_eq!(shown["state_applied"], false, "{shown}");
+    assert!(shown.to_string().contains("matches nothing in r.json"), "{shown}");
+    assert_eq!(store.json(&["state", "get", "mesh", "--output", "json"])["value"], 3);
+    // A large document is no file here, so the answer names a command.
+    let long = "x".repeat(60_000);
+    ask("set_state", json!({"field": "long", "value": long}));
+    let told = ask("get_state", json!({"field": "long"}))["content"].to_string();
+    assert!(told.contains("`unhang state get long`"), "{}", &told[..500]);
+    client.finish();
+    worker.signal(Signal::TERM);
+    assert_eq!(worker.exit_code(), 143, "{}", worker.stderr());
+    machine.assert_nothing_left();
+    store.sandbox().assert_nothing_left();
+}
+
 #[test]
 fn a_worker_that_would_run_nothing_or_has_no_store_says_so() {
     let sandbox = Sandbox::new();

@@ -496,7 +496,7 @@ impl Engine {
     /// Reads a document of the named state that is shared or belongs to the data folder's owner; `None` if the field was never set.
     ///
     /// # Errors
-    /// Fails if the file cannot be read or is not JSON.
+    /// Fails if the file cannot be read or is not JSON, or if the store of many machines cannot be asked.
     pub async fn document(&self, field: Field) -> Result<Option<Document>, JobError> {
         self.document_of(None, field).await
     }
@@ -510,13 +510,16 @@ impl Engine {
         owner: Option<String>,
         field: Field,
     ) -> Result<Option<Document>, JobError> {
+        if let Some(shared) = &self.inner.shared {
+            return shared.document(owner, field).await;
+        }
         self.run_read(move |inner| Ok(Documents::owned(&inner.data, owner.as_deref()).get(&field)?)).await
     }
 
-    /// Returns the path of a document of this owner.
+    /// Returns the path of a document of this owner; `None` if a store of many machines has the documents.
     #[must_use]
-    pub fn document_path(&self, owner: Option<&str>, field: &Field) -> PathBuf {
-        Documents::owned(&self.inner.data, owner).path(field)
+    pub fn document_path(&self, owner: Option<&str>, field: &Field) -> Option<PathBuf> {
+        self.inner.shared.is_none().then(|| Documents::owned(&self.inner.data, owner).path(field))
     }
 
     /// Replaces a document of the named state that is shared or belongs to the data folder's owner. Returns the document's new time.
@@ -537,6 +540,9 @@ impl Engine {
         field: Field,
         value: Value,
     ) -> Result<JobTimestamp, JobError> {
+        if let Some(shared) = &self.inner.shared {
+            return shared.set_document(owner, field, value).await;
+        }
         self.run_write(CHANGE_LIMIT, move |inner| {
             Ok(set_document(&inner.data, || inner.store(), owner.as_deref(), &field, &value)?)
         })
@@ -556,6 +562,9 @@ impl Engine {
     /// # Errors
     /// Fails as [`Self::documents`] does.
     pub async fn documents_of(&self, owner: Option<String>) -> Result<Vec<DocumentEntry>, JobError> {
+        if let Some(shared) = &self.inner.shared {
+            return shared.list_documents(owner).await;
+        }
         self.run_read(move |inner| Ok(Documents::owned(&inner.data, owner.as_deref()).list()?)).await
     }
 

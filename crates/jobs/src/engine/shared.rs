@@ -20,13 +20,14 @@ use super::{
     system::System,
 };
 use crate::{
+    document::{Document, DocumentEntry, Field},
     error::JobError,
     folder::{DataFolder, ERROR},
     id::JobId,
     log::{LogPage, LogStream},
     record::JobState,
     room::Rules,
-    shared_jobs::SharedJobs,
+    shared_jobs::{DocumentName, SharedDocument, SharedJobs},
     status::JobStatus,
     store::{JobOwnerFilter, KeptAsAccepted},
     submission::Submission,
@@ -91,7 +92,7 @@ impl SharedAccess {
         rules: Rules,
     ) -> Result<JobStatus, JobError> {
         self.ask(move |jobs| {
-            let job = submission.to_shared(&data, rules)?;
+            let job = submission.to_shared(&data, rules, jobs)?;
             let record = &job.record;
             match jobs.submit(&job)? {
                 // A worker may have it already, and the store may be away by now: the job was accepted all the same.
@@ -181,6 +182,45 @@ impl SharedAccess {
             Ok(Results { results, error, stdout_tail, stderr_tail, gone: Vec::new(), status })
         })
         .await
+    }
+
+    /// Reads a document of the named state.
+    pub(super) async fn document(
+        &self,
+        owner: Option<String>,
+        field: Field,
+    ) -> Result<Option<Document>, JobError> {
+        let name = DocumentName { owner, field };
+        self.ask(move |jobs| {
+            let found = jobs.documents(std::slice::from_ref(&name))?.pop().flatten();
+            let read = |document: SharedDocument| {
+                let value = serde_json::from_str(&document.text).map_err(|error| JobError::Shared {
+                    message: format!(
+                        "the state field `{}` in the job store is not JSON: {error}",
+                        name.field
+                    ),
+                })?;
+                Ok(Document { field: name.field, value, updated_at: document.updated_at })
+            };
+            found.map(read).transpose()
+        })
+        .await
+    }
+
+    /// Replaces a document of the named state.
+    pub(super) async fn set_document(
+        &self,
+        owner: Option<String>,
+        field: Field,
+        value: Value,
+    ) -> Result<JobTimestamp, JobError> {
+        let name = DocumentName { owner, field };
+        self.ask(move |jobs| jobs.set_document(&name, &value.to_string())).await
+    }
+
+    /// Lists the documents of the named state.
+    pub(super) async fn list_documents(&self, owner: Option<String>) -> Result<Vec<DocumentEntry>, JobError> {
+        self.ask(move |jobs| jobs.list_documents(owner.as_deref())).await
     }
 
     /// Removes a job that the store knows.

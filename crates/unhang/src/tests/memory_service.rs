@@ -149,7 +149,7 @@ impl JobService for MemoryService {
                     stderr_tail,
                     gone: Vec::new(),
                 };
-                return Ok(Located { report, path: "/data/jobs/x".into() });
+                return Ok(Located { report, path: Some("/data/jobs/x".into()) });
             }
             let error = (job.status == JobState::Failed).then(|| json!({ "kind": "overflow" }));
             let (stdout_tail, stderr_tail) = ("a".repeat(5000) + "the end", String::new());
@@ -163,7 +163,7 @@ impl JobService for MemoryService {
                 stderr_tail,
                 gone: Vec::new(),
             };
-            Ok(Located { report, path: "/data/jobs/x".into() })
+            Ok(Located { report, path: Some("/data/jobs/x".into()) })
         })
     }
 
@@ -228,7 +228,7 @@ impl JobService for MemoryService {
         Box::pin(async move {
             let value =
                 value.ok_or_else(|| JobServiceError(format!("the state field `{field}` was never set")))?;
-            let path = Path::new("/data/state/x.json").to_owned();
+            let path = Some(Path::new("/data/state/x.json").to_owned());
             let report = DocumentReport { field, value, updated_at: JobTimestamp::from_millis(0) };
             Ok(Located { report, path })
         })
