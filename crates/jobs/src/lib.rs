@@ -76,6 +76,7 @@ mod submitting;
 #[cfg(test)]
 mod testing;
 pub mod timestamp;
+pub mod transfer;
 pub mod verdict;
 pub mod wait;
 mod work_lease;

@@ -54,6 +54,17 @@ pub struct SharedJob {
     pub inputs: Vec<(String, Vec<u8>)>,
 }
 
+/// A job of a data folder that has ended, for the store.
+#[derive(Clone, Debug)]
+pub struct EndedJob {
+    /// Everything about the job that may be shown.
+    pub record: JobRecord,
+    /// The files that its readers want, by name.
+    pub files: Vec<(String, Vec<u8>)>,
+    /// The logs in pages, each log in the order of its offsets.
+    pub logs: Vec<(LogStream, LogPage<Vec<u8>>)>,
+}
+
 /// The name of a document of the named state in the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DocumentName {
@@ -175,6 +186,13 @@ pub trait SharedJobs: Debug + Send + Sync {
     /// # Errors
     /// Fails if the store cannot be asked.
     fn counts(&self) -> Result<Vec<(JobState, u64)>, JobError>;
+
+    /// Takes a job of a data folder that has ended, with its logs and files. A repeated call for the same job changes nothing. Returns false
+    /// if another job has the id, or the same job with another end.
+    ///
+    /// # Errors
+    /// Fails if the store cannot be asked, or cannot write. Nothing was taken then, or the same job may be given again.
+    fn take(&self, job: &EndedJob) -> Result<bool, JobError>;
 
     /// Reads documents of the named state as they are at one moment, in the order of their names. A field that was never set has `None`.
     ///

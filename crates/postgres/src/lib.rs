@@ -13,6 +13,7 @@
 mod address;
 mod connection;
 mod documents;
+mod ended_jobs;
 mod error;
 mod leases;
 mod outputs;

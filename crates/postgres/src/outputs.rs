@@ -22,7 +22,7 @@ use unhang_jobs::{
 use crate::{error::PostgresError, store::PostgresStore};
 
 /// The bytes of a log in one row.
-const BLOCK: u64 = 16 << 10;
+pub(crate) const BLOCK: u64 = 16 << 10;
 
 /// The bytes of a file in one row.
 const PIECE: usize = 1 << 20;
@@ -242,7 +242,7 @@ pub(crate) fn pieces(content: &[u8]) -> impl Iterator<Item = (i32, &[u8])> {
 }
 
 /// Cuts bytes with this offset at the borders of blocks. Returns each part with its offset.
-fn blocks(mut offset: u64, mut bytes: &[u8]) -> Vec<(u64, &[u8])> {
+pub(crate) fn blocks(mut offset: u64, mut bytes: &[u8]) -> Vec<(u64, &[u8])> {
     let mut blocks = Vec::new();
     while !bytes.is_empty() {
         let room = usize::try_from(BLOCK - offset % BLOCK).unwrap_or(usize::MAX).min(bytes.len());
@@ -269,14 +269,14 @@ fn add(page: &mut LogPage<Vec<u8>>, first: u64, bytes: &[u8], max_bytes: usize) 
     page.next_offset += wanted.len() as u64;
 }
 
-fn number(stream: LogStream) -> i16 {
+pub(crate) fn number(stream: LogStream) -> i16 {
     match stream {
         LogStream::Stdout => 1,
         LogStream::Stderr => 2,
     }
 }
 
-fn signed(offset: u64) -> i64 {
+pub(crate) fn signed(offset: u64) -> i64 {
     i64::try_from(offset).unwrap_or(i64::MAX)
 }
 

@@ -15,7 +15,7 @@ use unhang_jobs::{
     log::{LogPage, LogStream},
     progress::JobProgress,
     record::{EndRecord, JobEnd, JobState},
-    shared_jobs::{DocumentName, SharedDocument, SharedJob, SharedJobs, WorkerSummary},
+    shared_jobs::{DocumentName, EndedJob, SharedDocument, SharedJob, SharedJobs, WorkerSummary},
     shared_work::COMMAND_LABEL,
     status::{JobStatus, SharedSight},
     store::{JobEntry, JobOwnerFilter, JobStore as _, KeptAsAccepted, report_unreadable, state_column},
@@ -25,6 +25,7 @@ use unhang_jobs::{
 use crate::{
     address::StoreAddress,
     documents::{DocumentChange, StateDocuments},
+    ended_jobs::EndedJobs,
     error::PostgresError,
     leases::{SILENT_SHARE, length, of_unix_millis},
     store::{COLUMNS, PostgresStore, SharedOrders, read},
@@ -222,6 +223,10 @@ impl SharedJobs for PostgresJobs {
 
     fn counts(&self) -> Result<Vec<(JobState, u64)>, JobError> {
         self.ask(PostgresStore::counts)
+    }
+
+    fn take(&self, job: &EndedJob) -> Result<bool, JobError> {
+        self.ask(|store| EndedJobs(store).take(job))
     }
 
     fn documents(&self, names: &[DocumentName]) -> Result<Vec<Option<SharedDocument>>, JobError> {

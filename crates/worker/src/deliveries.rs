@@ -12,7 +12,7 @@ use tokio::time::{sleep, timeout};
 use unhang_jobs::{
     engine::JobStatus,
     error::JobError,
-    folder::{ERROR, FileName},
+    folder::ERROR,
     id::JobId,
     large_numbers,
     log::LogStream,
@@ -146,11 +146,11 @@ async fn end(
         _ => Some(ERROR.to_owned()),
     };
     let mut content = None;
-    if let Some(name) = name.and_then(|name| FileName::new(&name).ok()) {
-        content = state.engine.left_file(id, name.clone()).await.ok().flatten().map(Arc::new);
+    if let Some(name) = name {
+        content = state.engine.left_file(id, &name).await.ok().flatten().map(Arc::new);
         if let Some(content) = content.clone() {
             let token = job.note.token.clone();
-            link.run(move |store| store.put_file(id, &token, name.as_str(), &content)).await?;
+            link.run(move |store| store.put_file(id, &token, &name, &content)).await?;
         }
     }
     finish(state, link, job, &ending, content.as_deref().map(Vec::as_slice)).await

@@ -10,7 +10,7 @@ use unhang::{
         id::JobId,
         record::{JobState, Patch},
     },
-    settings::JobSettings,
+    settings::{JobSettings, StoreUrl},
     units::{parse_duration, parse_size},
 };
 
@@ -19,7 +19,7 @@ use unhang_terminal::failure::Format;
 use crate::arguments::{
     files::Files,
     number::whole_number,
-    worker::{SharedStoreFlag, label},
+    worker::{SharedStoreFlag, label, store_url},
 };
 
 /// `unhang job`.
@@ -111,6 +111,8 @@ pub(crate) enum JobVerb {
     Prune(JobPrune),
     /// Create the database again from the job folders, also if it is damaged
     Rebuild,
+    /// Move ended jobs and the named state to a database that machines share
+    Move(JobMove),
 }
 
 /// `unhang job run`.
@@ -260,6 +262,20 @@ pub(crate) struct JobPrune {
     /// Remove the jobs that ended at least this long ago [default: as --retention]
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     pub(crate) older_than: Option<Duration>,
+}
+
+/// `unhang job move`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Jobs keep their ids. A job that has not ended stays on this machine; run the command\n\
+    again when it has. A job whose work left more files than its result stays here as\n\
+    well, because the database takes no other files. The named state is copied, and a\n\
+    field that the database has already keeps its value."
+)]
+pub(crate) struct JobMove {
+    /// The database: postgres://USER@HOST/DATABASE [default: as --store]
+    #[arg(long, value_name = "URL", value_parser = store_url)]
+    pub(crate) to: Option<StoreUrl>,
 }
 
 /// The verbs of `unhang state`.

@@ -70,7 +70,7 @@ pub(crate) struct SharedStoreFlag {
     clippy::unnecessary_wraps,
     reason = "clap wants a parser, and whoever opens the store checks the text"
 )]
-fn store_url(text: &str) -> Result<StoreUrl, std::convert::Infallible> {
+pub(crate) fn store_url(text: &str) -> Result<StoreUrl, std::convert::Infallible> {
     Ok(StoreUrl::new(text))
 }
 

@@ -88,7 +88,9 @@ fn a_command_runs_on_a_worker_and_everything_about_it_is_seen_where_it_was_submi
     // No job gets the password of the store, though the worker and the submitter have it.
     let (id, _) = store.demand(0, &["job", "run", "--wait", "--", "env"]);
     assert!(store.demand(0, &["job", "logs", id.trim_end()]).0.contains("UNHANG_JOB_DIR="));
-    assert_eq!(store.demand(3, &["job", "run", "--wait", "--", "sh", "-c", "exit 3"]).1.lines().count(), 2);
+    let script = "echo '{\"why\":\"no mesh\"}' > $UNHANG_JOB_DIR/error.json; exit 3";
+    assert_eq!(store.demand(3, &["job", "run", "--wait", "--", "sh", "-c", script]).1.lines().count(), 2);
+    assert!(store.demand(1, &["job", "result", "last"]).1.contains("no mesh"), "its own account comes along");
 
     // A job is kept for its retention, and removed from the store after that.
     assert_eq!(store.json(&["job", "prune"])["jobs"], json!([]));
@@ -204,6 +206,66 @@ fn a_tool_on_a_worker_reads_the_named_state_and_changes_it() {
     assert_eq!(worker.exit_code(), 143, "{}", worker.stderr());
     machine.assert_nothing_left();
     store.sandbox().assert_nothing_left();
+}
+
+/// Users who outgrow one machine take their jobs along.
+#[test]
+#[ignore = "needs PostgreSQL; cargo xtask ci --only examples"]
+fn jobs_of_a_data_folder_move_to_the_store_with_their_ids() {
+    let store = SharedStore::new("move");
+    let (machine, sandbox) = (Sandbox::with_worker(), store.sandbox());
+    let here = |words: &[&str]| {
+        let (code, stdout, stderr) = run_to_end(store.jobs.command(words));
+        (code, stdout, stderr)
+    };
+    let run = |words: &[&str]| here(&[&["job", "run"][..], words].concat()).1.trim_end().to_owned();
+    let script = "echo out; echo err >&2; echo '{\"a\":[1]}' > $UNHANG_JOB_DIR/r.json";
+    let good = run(&["--wait", "--result", "r.json", "--name", "good", "--", "sh", "-c", script]);
+    let bad = run(&["--wait", "--", "sh", "-c", "echo '{\"why\":2}' > $UNHANG_JOB_DIR/error.json; exit 7"]);
+    let more = run(&["--wait", "--", "sh", "-c", "echo 1 > $UNHANG_JOB_DIR/picture.png"]);
+    let long = run(&["--wait", "--", "sh", "-c", "yes 0123456789 | head -c 3000000"]);
+    let open = run(&["--", "sleep", "600"]);
+    here(&["state", "set", "mesh", "{\"size\":1}"]);
+    here(&["state", "set", "basis", "1"]);
+    store.demand(0, &["state", "set", "basis", "2"]);
+
+    assert_eq!(here(&["job", "move"]).0, 2, "nobody has said where to");
+    let (code, stdout, stderr) = here(&["job", "move", "--to", &store.url]);
+    assert!(code == 0 && !stdout.contains("correct"), "{code}: {stdout}{stderr}");
+    let report: Value = serde_json::from_str(&stdout).expect("JSON");
+    assert_eq!(report["moved"], json!([good, bad, long]), "{report} {stderr}");
+    assert_eq!((&report["copied"][0]["job_id"], &report["open"]), (&json!(more), &json!([open])));
+    assert_eq!(report["copied"][0]["files"], json!(["picture.png"]));
+    assert_eq!(report["state"], json!({"copied": ["mesh"], "kept": ["basis"]}));
+    // The folder has what the store does not have.
+    let listed = |text: &str| -> Vec<Value> {
+        let listed: Value = serde_json::from_str(text).expect("JSON");
+        listed.as_array().into_iter().flatten().map(|job| job["job_id"].clone()).collect()
+    };
+    assert_eq!(listed(&here(&["job", "list"]).1), [json!(open), json!(more)]);
+
+    // Everything is seen on another machine, in the same order.
+    let there = |words: &[&str]| {
+        let mut command = machine.unhang();
+        command.args(words).env("UNHANG_JOBS_STORE", &store.url);
+        run_to_end(command)
+    };
+    assert_eq!(listed(&there(&["job", "list"]).1), [&long, &more, &bad, &good].map(|id| json!(id)));
+    assert_eq!(there(&["job", "logs", &good]).1, "out\n");
+    assert_eq!(there(&["job", "logs", "--stderr", &good]).1, "err\n");
+    assert_eq!(there(&["job", "logs", &long]).1.len(), 3_000_000);
+    let result: Value = serde_json::from_str(&there(&["job", "result", &good]).1).expect("JSON");
+    assert_eq!(result, json!({"a": [1]}));
+    let shown: Value = serde_json::from_str(&there(&["job", "show", &bad]).1).expect("JSON");
+    assert_eq!((&shown["exit_code"], &shown["status"]), (&json!(7), &json!("failed")), "{shown}");
+    assert_eq!(there(&["state", "get", "mesh"]).1.trim_end(), "{\n  \"size\": 1\n}");
+
+    // A second time moves what has ended since.
+    here(&["job", "cancel", &open]);
+    let report: Value = serde_json::from_str(&here(&["job", "move", "--to", &store.url]).1).expect("JSON");
+    assert_eq!((&report["moved"], &report["copied"][0]["job_id"]), (&json!([open]), &json!(more)));
+    machine.assert_nothing_left();
+    sandbox.assert_nothing_left();
 }
 
 #[test]

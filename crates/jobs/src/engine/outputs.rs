@@ -10,7 +10,7 @@ use super::{Engine, EngineState};
 use crate::{
     document::MAX_DOCUMENT,
     error::JobError,
-    folder::{ERROR, FileError, FileName, OWN_WORK_FOLDER, RUN, WorkFolder},
+    folder::{ARGUMENTS, ERROR, FileError, FileName, OWN_WORK_FOLDER, RUN, WorkFolder},
     id::JobId,
     log::{LogPage, LogStream, MAX_PAGE, SHORTEST_PAGE, page, raw_page, tail},
     record::{JobRecord, JobState, RunRecord},
@@ -50,14 +50,19 @@ impl Engine {
         self.run_read(move |inner| results(inner, id)).await
     }
 
-    /// Reads a file in the work's folder, as the work has left it; `None` if there is none.
+    /// Reads a file in the work's folder, as the work has left it; `None` if there is none, or if a work can leave no file of this name.
     ///
     /// # Errors
     /// Fails if there is no such job, or if the file is too long or cannot be read.
-    pub async fn left_file(&self, id: JobId, name: FileName) -> Result<Option<Vec<u8>>, JobError> {
+    pub async fn left_file(&self, id: JobId, name: &str) -> Result<Option<Vec<u8>>, JobError> {
+        // A person cannot choose the two names, which have a meaning of their own.
+        if ![ERROR, ARGUMENTS].contains(&name) && FileName::new(name).is_err() {
+            return Ok(None);
+        }
+        let name = name.to_owned();
         self.run_read(move |inner| {
             let format = inner.status(id)?.record.format;
-            Ok(inner.data.job(id).work(format).read(name.as_str(), MAX_DOCUMENT)?)
+            Ok(inner.data.job(id).work(format).read(&name, MAX_DOCUMENT)?)
         })
         .await
     }

@@ -17,6 +17,7 @@ mod removal;
 mod result;
 mod run;
 mod show;
+mod transfer;
 mod wait;
 
 /// Runs the verb that was typed.
@@ -33,5 +34,6 @@ pub(super) fn run(job: JobArguments, verbose: bool) -> ExitCode {
         JobVerb::Remove(arguments) => removal::remove(context, &arguments.ids).await,
         JobVerb::Prune(arguments) => removal::prune(context, &arguments).await,
         JobVerb::Rebuild => rebuild::run(context).await,
+        JobVerb::Move(arguments) => transfer::run(context, &arguments).await,
     })
 }
