@@ -61,6 +61,14 @@ pub(crate) const POSTGRES: DebianTool = DebianTool {
     beside: &["initdb"],
     needs: &["libicu72", "libldap-2.5-0", "libpq5", "libsasl2-2", "libxml2"],
 };
+/// The pooler of connections through which the tests of the shared store go as well.
+pub(crate) const PGBOUNCER: DebianTool = DebianTool {
+    name: "pgbouncer",
+    package: "pgbouncer",
+    folder: "usr/sbin",
+    beside: &[],
+    needs: &["libc-ares2", "libevent-2.1-7"],
+};
 /// The C library for ARM64, below `usr/aarch64-linux-gnu`.
 pub(crate) const ARM64_LIBRARIES: DebianFiles = DebianFiles { packages: &["libc6-arm64-cross"] };
 

@@ -21,6 +21,7 @@ use unhang_jobs::{
     folder::FileName,
     id::JobId,
     record::{JobRecord, JobState, Patch},
+    shared_jobs::WorkerSummary,
     store::JobOwnerFilter,
     submission::{InputSource, JobInput, STOP_GRACE, Submission},
     timestamp::JobTimestamp,
@@ -392,6 +393,10 @@ impl JobService for EngineService {
 
     fn counts(&self) -> JobFuture<'_, Vec<(JobState, u64)>> {
         Box::pin(async move { Ok(self.engine().await?.counts().await?) })
+    }
+
+    fn workers(&self) -> JobFuture<'_, Vec<WorkerSummary>> {
+        Box::pin(async move { Ok(self.engine().await?.workers().await?) })
     }
 
     fn get_state(&self, field: Field) -> JobFuture<'_, Located<DocumentReport>> {

@@ -15,7 +15,8 @@ use tokio::{
     runtime::{Builder, Runtime},
     time::{Instant, timeout},
 };
-use tokio_postgres::Client;
+use tokio_postgres::{Client, Connection, Socket, tls::MakeTlsConnect};
+use tokio_postgres_rustls::MakeRustlsConnect;
 
 use crate::{
     address::StoreAddress,
@@ -168,15 +169,28 @@ async fn pause(tries: u32) {
     tokio::time::sleep(Duration::from_micros(random % most)).await;
 }
 
-async fn connect(address: &StoreAddress) -> Result<Client, PostgresError> {
+/// The part of a connection that talks to the database while somebody polls it.
+pub(crate) type Traffic = Connection<Socket, <MakeRustlsConnect as MakeTlsConnect<Socket>>::Stream>;
+
+/// Connects, within the limit of an operation. Somebody has to poll the second part.
+pub(crate) async fn client_of(address: &StoreAddress) -> Result<(Client, Traffic), PostgresError> {
     let store = || address.shown().to_owned();
     let tls =
         tls::connector(&address.check).map_err(|detail| PostgresError::Tls { store: store(), detail })?;
-    let connected = address.config.connect(tls).await;
-    let (mut client, connection) =
-        connected.map_err(|error| explain(address.shown(), "connected", &error))?;
+    let late = |_| PostgresError::TimedOut { store: store(), doing: "connected", waited: LIMIT };
+    let connected = timeout(LIMIT, address.config.connect(tls)).await.map_err(late)?;
+    connected.map_err(|error| explain(address.shown(), "connected", &error))
+}
+
+/// Polls a connection in a task of its own, until its client is dropped.
+pub(crate) fn forward(traffic: Traffic) {
     // Its error comes with the next operation, too.
-    tokio::spawn(async move { drop(connection.await) });
+    tokio::spawn(async move { drop(traffic.await) });
+}
+
+async fn connect(address: &StoreAddress) -> Result<Client, PostgresError> {
+    let (mut client, traffic) = client_of(address).await?;
+    forward(traffic);
     schema::bring_up_to_date(&mut client, address.shown()).await?;
     Ok(client)
 }

@@ -12,9 +12,11 @@
 
 mod address;
 mod connection;
+mod connection_pool;
 mod documents;
 mod ended_jobs;
 mod error;
+mod hints;
 mod leases;
 mod outputs;
 mod password_file;
@@ -29,6 +31,7 @@ pub use self::{
     address::{AddressError, PasswordSources, StoreAddress},
     documents::{DocumentChange, StateDocuments},
     error::PostgresError,
+    hints::{ListenerEnd, StoreHint, listen_for_hints},
     leases::{JobHeartbeat, LeaseLengths, LeaseRenewal, LeaseRequest, LeasedJob, SilentLease},
     outputs::LogExtent,
     shared_jobs::PostgresJobs,

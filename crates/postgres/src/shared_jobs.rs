@@ -1,11 +1,8 @@
 //! The store for engines: [`SharedJobs`] over a few connections.
 //!
-//! Invariant: an operation has a connection of its own while it runs. Connections that rest are kept for the next operations.
+//! Invariant: a hint to the workers follows what it is about, and delays no caller.
 
-use std::{
-    sync::{Mutex, PoisonError},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use tokio_postgres::{Row, types::Type};
 use unhang_jobs::{
@@ -24,16 +21,15 @@ use unhang_jobs::{
 
 use crate::{
     address::StoreAddress,
+    connection_pool::ConnectionPool,
     documents::{DocumentChange, StateDocuments},
     ended_jobs::EndedJobs,
     error::PostgresError,
+    hints::{HintSender, StoreHint},
     leases::{SILENT_SHARE, length, of_unix_millis},
     store::{COLUMNS, PostgresStore, SharedOrders, read},
     workers::{KnownWorker, WorkerList},
 };
-
-/// The most connections that rest.
-const MOST_AT_REST: usize = 4;
 
 /// The most jobs before a queued one that are counted.
 const MOST_BEFORE: i64 = 10_000;
@@ -64,36 +60,26 @@ const STATUS_COLUMNS: &str = "started_at, progress, progress_message, labels, le
 /// The store of many machines for an engine.
 #[derive(Debug)]
 pub struct PostgresJobs {
-    address: StoreAddress,
-    at_rest: Mutex<Vec<PostgresStore>>,
+    connections: Arc<ConnectionPool>,
+    hints: HintSender,
 }
 
 impl PostgresJobs {
     /// Makes the store at this address. It connects with the first operation.
     #[must_use]
     pub fn new(address: StoreAddress) -> Self {
-        Self { address, at_rest: Mutex::default() }
+        Self { connections: Arc::new(ConnectionPool::new(address)), hints: HintSender::default() }
     }
 
-    fn run<T>(
-        &self,
-        work: impl FnOnce(&mut PostgresStore) -> Result<T, PostgresError>,
-    ) -> Result<T, PostgresError> {
-        let rested = self.at_rest.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        let mut store = rested.map_or_else(|| PostgresStore::open(self.address.clone()), Ok)?;
-        let outcome = work(&mut store);
-        let mut at_rest = self.at_rest.lock().unwrap_or_else(PoisonError::into_inner);
-        if at_rest.len() < MOST_AT_REST {
-            at_rest.push(store);
-        }
-        outcome
+    fn hint(&self, hint: StoreHint) {
+        self.hints.send(hint, &self.connections);
     }
 
     fn ask<T>(
         &self,
         work: impl FnOnce(&mut PostgresStore) -> Result<T, PostgresError>,
     ) -> Result<T, JobError> {
-        self.run(work).map_err(|error| JobError::Shared { message: error.to_string() })
+        self.connections.run(work).map_err(|error| JobError::Shared { message: error.to_string() })
     }
 }
 
@@ -106,13 +92,16 @@ impl SharedJobs for PostgresJobs {
             max_attempts: job.placement.max_attempts,
             work: job.work.to_text(),
         };
-        let submitted = self.run(|store| {
+        let submitted = self.connections.run(|store| {
             let entry = JobEntry { record: &job.record, orders: Some(&orders) };
             match job.inputs.is_empty() {
                 true => Ok(store.accept(&[entry])?.first() == Some(&true)),
                 false => store.accept_with_inputs(entry, &job.inputs),
             }
         });
+        if submitted.is_ok() {
+            self.hint(StoreHint::Job);
+        }
         submitted.map_err(|error| match error.may_be_done() {
             true => JobError::SharedUncertain { id, message: error.to_string() },
             false => JobError::Shared { message: format!("nothing was accepted: {error}") },
@@ -185,7 +174,9 @@ impl SharedJobs for PostgresJobs {
                     return Ok(());
                 }
             }
-        })
+        })?;
+        self.hint(StoreHint::Cancel);
+        Ok(())
     }
 
     fn log_page(

@@ -14,7 +14,7 @@ use unhang_jobs::{
     id::JobId,
     log::LogStream,
     record::{JobState, Patch},
-    shared_jobs::Placement,
+    shared_jobs::{Placement, WorkerSummary},
     timestamp::JobTimestamp,
 };
 
@@ -93,6 +93,10 @@ pub trait JobService: Send + Sync + 'static {
     fn system(&self) -> JobFuture<'_, SystemReport>;
     /// Returns how many jobs there are of each state, in the order of a job's life.
     fn counts(&self) -> JobFuture<'_, Vec<(JobState, u64)>>;
+    /// Returns the workers of the store that machines share; none if there is no such store.
+    fn workers(&self) -> JobFuture<'_, Vec<WorkerSummary>> {
+        Box::pin(async { Ok(Vec::new()) })
+    }
     /// Returns a document of the named state.
     fn get_state(&self, field: Field) -> JobFuture<'_, Located<DocumentReport>>;
     /// Replaces a document of the named state; answers with the time of the change.

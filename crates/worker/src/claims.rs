@@ -30,6 +30,10 @@ use crate::{
 /// The pause before the next claim when the machine has no room for another job.
 const ROOM_PAUSE: Duration = Duration::from_secs(5);
 
+/// The longest pause between a hint and the claim, after a job and after many hints that brought none.
+const FIRST_HINT_PAUSE: Duration = Duration::from_millis(20);
+const LONGEST_HINT_PAUSE: Duration = Duration::from_secs(1);
+
 /// The number of looks for jobs that are this worker's, in a lease.
 const LOOKS: u32 = 3;
 
@@ -50,6 +54,8 @@ pub(crate) async fn run(state: Arc<WorkerState>) {
     let mut link = StoreLink::new(state.address.clone(), "ask its store for jobs");
     // The time of the last look for jobs that are this worker's.
     let mut looked_at = None;
+    // The number of hints since the last job: other workers were faster.
+    let mut misses = 0;
     loop {
         let pause = match step(&state, &mut link, &mut looked_at).await {
             Ok(pause) => pause,
@@ -59,8 +65,18 @@ pub(crate) async fn run(state: Arc<WorkerState>) {
             }
         };
         if let Some(pause) = pause {
-            // A freed slot ends the pause.
-            let _ = timeout(pause, state.slot_is_free.notified()).await;
+            let wake = async {
+                tokio::select! {
+                    () = state.slot_is_free.notified() => {}
+                    () = state.has_work.notified() => {
+                        sleep(hint_pause(misses)).await;
+                        misses += 1;
+                    }
+                }
+            };
+            let _ = timeout(pause, wake).await;
+        } else {
+            misses = 0;
         }
     }
 }
@@ -79,7 +95,7 @@ async fn step(
     }
     let has_slot = state.held.count() < usize::try_from(state.settings.slots).unwrap_or(usize::MAX);
     if state.is_draining() || !has_slot {
-        return Ok(Some(state.settings.poll));
+        return Ok(Some(state.poll()));
     }
     if let Ok(Some(shortage)) = state.engine.shortage().await {
         tracing::debug!("the worker takes no job: {shortage}");
@@ -102,7 +118,7 @@ async fn step(
         .await?;
     match leased {
         Some(leased) => take(state, link, leased, asked_at).await.map(|()| None),
-        None => Ok(Some(jittered(state.settings.poll))),
+        None => Ok(Some(state.poll())),
     }
 }
 
@@ -251,6 +267,12 @@ async fn clear(state: &WorkerState, id: JobId) -> Result<(), String> {
     }
     let removed = state.engine.remove_leased(id).await;
     removed.map_err(|error| format!("an earlier attempt cannot be removed here: {error}"))
+}
+
+/// Returns a random pause after a hint, so that many workers do not ask at the same moment. It grows with the hints that brought nothing.
+fn hint_pause(misses: u32) -> Duration {
+    let longest = LONGEST_HINT_PAUSE.min(FIRST_HINT_PAUSE * (1 << misses.min(10)));
+    longest * (getrandom::u32().unwrap_or_default() % 100) / 100
 }
 
 /// Draws a token that nobody can guess.

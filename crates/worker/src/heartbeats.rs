@@ -44,7 +44,13 @@ pub(crate) async fn run(state: Arc<WorkerState>) {
         while ends.try_join_next().is_some() {}
         sleep(rest).await;
         // A job that begins, or tells its progress, is news for those who look at it elsewhere.
-        let _ = timeout(state.settings.heartbeat - rest, changes.changed()).await;
+        let wake = async {
+            tokio::select! {
+                _ = changes.changed() => {}
+                () = state.has_wish.notified() => {}
+            }
+        };
+        let _ = timeout(state.settings.heartbeat - rest, wake).await;
     }
 }
 

@@ -26,6 +26,7 @@ mod deliveries;
 mod error;
 mod heartbeats;
 mod held;
+mod hints;
 mod identity;
 mod link;
 mod notes;

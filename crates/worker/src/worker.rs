@@ -15,12 +15,23 @@ use unhang_postgres::{LeaseLengths, PostgresError, StoreAddress, WorkerList, Wor
 use unhang_proc::identity::since_boot;
 
 use crate::{
-    claims, deliveries, error::WorkerError, heartbeats, held::HeldJobs, identity::WorkerIdentity,
-    link::StoreLink, notes::LeaseNotes, sweeps, work::WorkResolver,
+    claims, deliveries,
+    error::WorkerError,
+    heartbeats,
+    held::HeldJobs,
+    hints,
+    identity::WorkerIdentity,
+    link::{StoreLink, jittered},
+    notes::LeaseNotes,
+    sweeps,
+    work::WorkResolver,
 };
 
 /// The number of heartbeats in a lease, unless a setting says otherwise.
 const HEARTBEATS: u32 = 6;
+
+/// The number of pauses between two looks for work that are one, while the store tells of new jobs.
+const HINTED_POLL: u32 = 5;
 
 /// The longest time between the death of the work and the end of its lease.
 const LONGEST_MARGIN: Duration = Duration::from_secs(5);
@@ -91,9 +102,15 @@ pub(crate) struct WorkerState {
     pub(crate) held: HeldJobs,
     /// Wakes the loop of the claims: a slot is free, or the worker is drained.
     pub(crate) slot_is_free: Notify,
+    /// Wakes the loop of the claims: the store has a job.
+    pub(crate) has_work: Notify,
+    /// Wakes the loop of the heartbeats: somebody wants a job to be cancelled.
+    pub(crate) has_wish: Notify,
     /// Wakes the loop of the deliveries.
     pub(crate) has_news: Notify,
     is_draining: AtomicBool,
+    /// Whether the store tells of news.
+    is_hinted: AtomicBool,
 }
 
 impl Worker {
@@ -116,8 +133,11 @@ impl Worker {
             notes,
             held: HeldJobs::default(),
             slot_is_free: Notify::new(),
+            has_work: Notify::new(),
+            has_wish: Notify::new(),
             has_news: Notify::new(),
             is_draining: AtomicBool::new(false),
+            is_hinted: AtomicBool::new(false),
         };
         Self { state: Arc::new(state) }
     }
@@ -136,6 +156,7 @@ impl Worker {
         loops.spawn(heartbeats::run(Arc::clone(&state)));
         loops.spawn(deliveries::run(Arc::clone(&state)));
         loops.spawn(sweeps::run(Arc::clone(&state)));
+        loops.spawn(hints::run(Arc::clone(&state)));
         let end = tokio::select! {
             () = stop => WorkerEnd::Stopped { running: state.held.count() },
             () = state.until_drained() => WorkerEnd::Drained,
@@ -206,6 +227,17 @@ impl WorkerState {
     pub(crate) fn drain(&self) {
         self.is_draining.store(true, Ordering::Relaxed);
         self.slot_is_free.notify_one();
+    }
+
+    /// Notes whether the store tells of news.
+    pub(crate) fn set_hinted(&self, is_hinted: bool) {
+        self.is_hinted.store(is_hinted, Ordering::Relaxed);
+    }
+
+    /// Returns the pause before the next look for work.
+    pub(crate) fn poll(&self) -> Duration {
+        let share = if self.is_hinted.load(Ordering::Relaxed) { HINTED_POLL } else { 1 };
+        jittered(self.settings.poll * share)
     }
 
     /// Returns whether the worker takes no more jobs.

@@ -27,10 +27,10 @@ pub const PASSWORD: &str = "correct horse";
 /// The user and group `nobody` of most systems: PostgreSQL refuses to run as root.
 const NOBODY: u32 = 65534;
 /// The time that the server may take to start. It takes less than a second on an idle machine.
-const START_LIMIT: Duration = Duration::from_secs(60);
+pub(crate) const START_LIMIT: Duration = Duration::from_secs(60);
 /// The time that a program may take to end. A test that waits for longer has found a fault.
 const END_LIMIT: Duration = Duration::from_secs(60);
-const LOOK: Duration = Duration::from_millis(20);
+pub(crate) const LOOK: Duration = Duration::from_millis(20);
 
 /// A running server.
 #[derive(Debug)]
@@ -43,7 +43,7 @@ pub struct PrivatePostgres {
 
 /// The process of a server. The kernel kills it when the thread that started it ends, so this thread only waits.
 #[derive(Debug)]
-struct RunningServer {
+pub(crate) struct RunningServer {
     pid: Pid,
     stop: SyncSender<()>,
     thread: JoinHandle<()>,
@@ -79,6 +79,12 @@ impl PrivatePostgres {
         format!("postgres://{user}:{password}@127.0.0.1:{}/{database}", self.port)
     }
 
+    /// Returns the port on loopback.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
     /// Returns the folder of the server's data.
     #[must_use]
     pub fn data(&self) -> PathBuf {
@@ -90,9 +96,7 @@ impl PrivatePostgres {
         let Some(running) = self.running.take() else { return };
         // Killed, its helpers end when they see that, and what they share goes with the next start.
         let signal = if end == ServerEnd::Killed { Signal::KILL } else { Signal::INT };
-        kill_process(running.pid, signal).ok();
-        running.stop.send(()).ok();
-        running.thread.join().ok();
+        running.stop(signal);
     }
 
     /// Starts the server again, and waits until it answers.
@@ -121,9 +125,7 @@ impl PrivatePostgres {
         let password = self.folder.join("password");
         fs::write(&password, PASSWORD)?;
         for path in [&self.folder, &password] {
-            if geteuid().is_root() {
-                chown(path, Some(NOBODY), Some(NOBODY))?;
-            }
+            give_away(path)?;
         }
         fs::set_permissions(&self.folder, Permissions::from_mode(0o700))?;
         let initdb =
@@ -144,25 +146,9 @@ impl PrivatePostgres {
     }
 
     fn spawn(&self) -> io::Result<RunningServer> {
-        let (stop, is_stopped): (SyncSender<()>, Receiver<()>) = sync_channel(1);
-        let (started, is_started) = sync_channel(1);
-        let log = self.folder.join("server.log");
         let data = ["-D".to_owned(), text(&self.data())];
         let command = self.command("postgres", data.iter().map(String::as_str));
-        let output = File::options().create(true).append(true).open(log)?;
-        let thread = thread::spawn(move || {
-            let child = start(&command, &output);
-            let is_running = child.is_ok();
-            started.send(child.as_ref().map(Child::id).map_err(Error::kind)).ok();
-            if let (true, Ok(mut child)) = (is_running, child) {
-                is_stopped.recv().ok();
-                end(&mut child).ok();
-            }
-        });
-        let id = is_started.recv().map_err(Error::other)?.map_err(Error::from)?;
-        let pid = i32::try_from(id).ok().and_then(Pid::from_raw);
-        let pid = pid.ok_or_else(|| Error::other("the server has no process id"))?;
-        Ok(RunningServer { pid, stop, thread })
+        RunningServer::spawn(command, &self.folder.join("server.log"))
     }
 
     /// Waits until the server has written that it accepts connections.
@@ -195,14 +181,56 @@ impl PrivatePostgres {
         start(&self.command(program, arguments.copied()), &File::create(log)?)
     }
 
-    /// Returns the words of a command that runs without rights, and that the kernel kills with the thread that starts it.
     fn command<'a>(&self, program: &str, arguments: impl Iterator<Item = &'a str>) -> Vec<String> {
-        let rights = ["--reuid", "65534", "--regid", "65534", "--clear-groups"];
-        let rights = if geteuid().is_root() { &rights[..] } else { &[] };
-        let words = ["--pdeathsig", "QUIT"].iter().chain(rights).map(|word| (*word).to_owned());
-        let program = text(&self.programs.join(program));
-        words.chain([program]).chain(arguments.map(str::to_owned)).collect()
+        without_rights(&self.programs.join(program), arguments)
     }
+}
+
+impl RunningServer {
+    /// Starts a server by a command of [`without_rights`]. Its output goes to the end of this file.
+    pub(crate) fn spawn(command: Vec<String>, log: &Path) -> io::Result<Self> {
+        let (stop, is_stopped): (SyncSender<()>, Receiver<()>) = sync_channel(1);
+        let (started, is_started) = sync_channel(1);
+        let output = File::options().create(true).append(true).open(log)?;
+        let thread = thread::spawn(move || {
+            let child = start(&command, &output);
+            let is_running = child.is_ok();
+            started.send(child.as_ref().map(Child::id).map_err(Error::kind)).ok();
+            if let (true, Ok(mut child)) = (is_running, child) {
+                is_stopped.recv().ok();
+                end(&mut child).ok();
+            }
+        });
+        let id = is_started.recv().map_err(Error::other)?.map_err(Error::from)?;
+        let pid = i32::try_from(id).ok().and_then(Pid::from_raw);
+        let pid = pid.ok_or_else(|| Error::other("the server has no process id"))?;
+        Ok(Self { pid, stop, thread })
+    }
+
+    /// Returns whether the server has ended by itself.
+    pub(crate) fn has_ended(&self) -> bool {
+        has_ended(self.pid)
+    }
+
+    /// Ends the server by this signal.
+    pub(crate) fn stop(self, signal: Signal) {
+        kill_process(self.pid, signal).ok();
+        self.stop.send(()).ok();
+        self.thread.join().ok();
+    }
+}
+
+/// Returns the words of a command that runs without rights, and that the kernel kills with the thread that starts it.
+pub(crate) fn without_rights<'a>(program: &Path, arguments: impl Iterator<Item = &'a str>) -> Vec<String> {
+    let rights = ["--reuid", "65534", "--regid", "65534", "--clear-groups"];
+    let rights = if geteuid().is_root() { &rights[..] } else { &[] };
+    let words = ["--pdeathsig", "QUIT"].iter().chain(rights).map(|word| (*word).to_owned());
+    words.chain([text(program)]).chain(arguments.map(str::to_owned)).collect()
+}
+
+/// Gives a file or folder to the user of [`without_rights`].
+pub(crate) fn give_away(path: &Path) -> io::Result<()> {
+    if geteuid().is_root() { chown(path, Some(NOBODY), Some(NOBODY)) } else { Ok(()) }
 }
 
 impl Drop for PrivatePostgres {
@@ -241,10 +269,10 @@ fn has_ended(pid: Pid) -> bool {
     state.rsplit(')').next().is_none_or(|rest| rest.trim_start().starts_with('Z'))
 }
 
-fn free_port() -> io::Result<u16> {
+pub(crate) fn free_port() -> io::Result<u16> {
     Ok(TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port())
 }
 
-fn text(path: &Path) -> String {
+pub(crate) fn text(path: &Path) -> String {
     path.display().to_string()
 }

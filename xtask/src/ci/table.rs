@@ -12,7 +12,7 @@ use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
-use crate::debian_tool::POSTGRES;
+use crate::debian_tool::{PGBOUNCER, POSTGRES};
 use crate::failure::ChoreFailure;
 use crate::options::Options;
 use crate::project::Project;
@@ -339,7 +339,8 @@ fn examples(project: &Project) -> Result<(), ChoreFailure> {
     // Each test program of the workspace, as in the step before, so that cargo builds nothing.
     let arguments = ["test", "--workspace", "--locked", "--offline", "--tests", "--", "--ignored"];
     let task = project.cargo("examples", Duration::from_mins(20)).arguments(arguments);
-    run::run(task.variable("UNHANG_TEST_POSTGRES", programs))
+    let pooler = PGBOUNCER.program(project)?;
+    run::run(task.variable("UNHANG_TEST_POSTGRES", programs).variable("UNHANG_TEST_PGBOUNCER", pooler))
 }
 
 /// Installs and builds beforehand what later steps would wait for.

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use unhang_zoo::private_postgres::{OWNER, PASSWORD, PrivatePostgres};
 
 use crate::{
-    harness::{Client, PATIENCE, Sandbox, run_to_end, wait_until},
+    harness::{Client, PATIENCE, Sandbox, Web, run_to_end, wait_until},
     jobs::Jobs,
 };
 
@@ -206,6 +206,71 @@ fn a_tool_on_a_worker_reads_the_named_state_and_changes_it() {
     assert_eq!(worker.exit_code(), 143, "{}", worker.stderr());
     machine.assert_nothing_left();
     store.sandbox().assert_nothing_left();
+}
+
+/// A load balancer may give each request of a client without a session to another gateway.
+#[test]
+#[ignore = "needs PostgreSQL; cargo xtask ci --only examples"]
+fn gateways_with_one_store_show_the_same_jobs_tasks_and_state() {
+    let store = SharedStore::new("replicas");
+    let (machine, other) = (Sandbox::with_worker(), Sandbox::with_worker());
+    let script = "until [ -e $UNHANG_JOB_DIR/../../../gate ]; do sleep 0.05; done; echo '{\"size\":3}' > \
+                  $UNHANG_JOB_DIR/r.json";
+    let tool = format!(
+        "[tools.refine]\ncommand = [\"sh\", \"-c\", {script:?}]\nmode = \"job\"\nresults = \"r.json\"\n\
+         state = {{ field = \"mesh\" }}\n"
+    );
+    for folder in [store.sandbox().path(), machine.path(), other.path()] {
+        fs::write(folder.join("unhang.toml"), &tool).expect("a file");
+    }
+    let mut worker = Client::start(store.worker(&machine, &[]));
+    let gateway = |sandbox: &Sandbox| {
+        let mut command = sandbox.unhang();
+        command.args(["-v", "serve", "--http", "127.0.0.1:0"]).env("UNHANG_JOBS_STORE", &store.url);
+        Web::start_as(command)
+    };
+    let ((one, first), (two, second)) = (gateway(store.sandbox()), gateway(&other));
+    let ask = |web: &Web, method: &str, name: &str, params: &Value| {
+        let capabilities = json!({ "extensions": { "io.modelcontextprotocol/tasks": {} } });
+        let mut params = params.clone();
+        params["_meta"] = json!({
+            "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+            "io.modelcontextprotocol/clientCapabilities": capabilities,
+        });
+        let headers = [("mcp-protocol-version", "2026-07-28"), ("mcp-method", method), ("mcp-name", name)];
+        let message = json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params });
+        web.post(&headers, &message).last()["result"].clone()
+    };
+    let call = |web: &Web, tool: &str, arguments: Value| {
+        ask(web, "tools/call", tool, &json!({ "name": tool, "arguments": arguments }))
+    };
+    let created = call(&first, "refine", json!({}));
+    let task = created["taskId"].as_str().unwrap_or_else(|| panic!("no task: {created}")).to_owned();
+    let told = |web: &Web| ask(web, "tasks/get", &task, &json!({ "taskId": task }));
+    assert_eq!(told(&second)["status"], "working", "{}", told(&second));
+    let listed = call(&second, "list_jobs", json!({}));
+    let id = listed["structuredContent"]["jobs"][0]["job_id"].as_str().expect("a job").to_owned();
+    fs::write(machine.path().join("state/gate"), "").expect("a file");
+    for web in [&second, &first] {
+        wait_until("the task ends", PATIENCE, || told(web)["status"] == "completed");
+        let results = call(web, "get_job_results", json!({ "job_id": id }));
+        assert_eq!(results["structuredContent"]["results"], json!({ "size": 3 }), "{results}");
+        let state = call(web, "get_state", json!({ "field": "mesh" }));
+        assert_eq!(state["structuredContent"]["value"], json!({ "size": 3 }), "{state}");
+        let page = web.ask("GET", "/metrics", &[], "").text();
+        assert!(page.contains("unhang_worker_slots{worker=\""), "{page}");
+        assert!(page.contains("labels=\"unhang:tool:refine\""), "{page}");
+    }
+    fs::remove_file(machine.path().join("state/gate")).expect("it is there");
+    for mut gateway in [one, two] {
+        gateway.signal(Signal::TERM);
+        assert_eq!(gateway.exit_code(), 143, "{}", gateway.stderr());
+    }
+    worker.signal(Signal::TERM);
+    assert_eq!(worker.exit_code(), 143, "{}", worker.stderr());
+    for sandbox in [&machine, &other, store.sandbox()] {
+        sandbox.assert_nothing_left();
+    }
 }
 
 /// Users who outgrow one machine take their jobs along.

@@ -16,6 +16,8 @@ use prometheus_client::{
     registry::Registry,
 };
 
+use unhang_jobs::shared_jobs::WorkerSummary;
+
 use super::operators::JobCounts;
 use crate::tally::FrontTally;
 use unhang_gateway::{ServerState, ServerStatus, Servers};
@@ -23,6 +25,9 @@ use unhang_gateway::{ServerState, ServerStatus, Servers};
 /// The content types of the page: the newer for clients that ask for it, the older for all others.
 pub(super) const OPEN: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 pub(super) const CLASSIC: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// The most workers on the page.
+const MOST_WORKERS: usize = 1000;
 
 /// The state of unhang at one moment.
 pub(super) struct Snapshot {
@@ -85,9 +90,8 @@ impl Collector for Snapshot {
         self.of_clients(&mut page)?;
         self.of_servers(&mut page)?;
         self.of_requests(&mut page)?;
-        let jobs = self.jobs.iter().flatten().map(|(state, count)| ([("state", state.as_str())], *count));
         match &self.jobs {
-            Some(_) => page.gauges("unhang_jobs", "Stored jobs, by state.", jobs),
+            Some(counts) => of_jobs(counts, &mut page),
             None => Ok(()),
         }
     }
@@ -171,6 +175,28 @@ impl Snapshot {
         }
         Ok(())
     }
+}
+
+fn of_jobs(counts: &JobCounts, page: &mut MetricsPage<'_>) -> fmt::Result {
+    let states = counts.states.iter().map(|(state, count)| ([("state", state.as_str())], *count));
+    page.gauges("unhang_jobs", "Stored jobs, by state.", states)?;
+    // Whoever may write into the store can make workers, and each makes series.
+    let workers = &counts.workers[..counts.workers.len().min(MOST_WORKERS)];
+    let labels: Vec<String> = workers.iter().map(|worker| worker.labels.join(",")).collect();
+    let known = workers.iter().zip(&labels).map(|(worker, labels)| {
+        let name = ("worker", worker.name.as_str());
+        ([name, ("host", &*worker.host), ("version", &*worker.version), ("labels", &**labels)], 1)
+    });
+    let help = "Always 1; host, version and labels of a worker are labels.";
+    page.gauges("unhang_worker_info", help, known)?;
+    let each = |value: fn(&WorkerSummary) -> u64| {
+        workers.iter().map(move |worker| ([("worker", worker.name.as_str())], value(worker)))
+    };
+    let help = "Jobs that a worker runs at the same time at most.";
+    page.gauges("unhang_worker_slots", help, each(|worker| worker.slots.into()))?;
+    page.gauges("unhang_worker_running_jobs", "Jobs that a worker has.", each(|worker| worker.running))?;
+    let help = "Seconds since the last heartbeat of a worker.";
+    page.gauges("unhang_worker_heartbeat_age_seconds", help, each(|worker| worker.heard_seconds_ago))
 }
 
 /// Labels and a number.

@@ -10,7 +10,7 @@ use std::{
 
 use serde_json::{Map, Value, json};
 use tokio::{sync::Semaphore, time::timeout};
-use unhang_jobs::record::JobState;
+use unhang_jobs::{record::JobState, shared_jobs::WorkerSummary};
 use unhang_net::serve::axum::{
     Extension,
     extract::State,
@@ -28,8 +28,12 @@ use unhang_core::config::STATUS_PATIENCE;
 use unhang_gateway::{ServerStatus, Servers};
 use unhang_tools::service::JobService;
 
-/// The number of jobs of each state.
-pub(super) type JobCounts = Vec<(JobState, u64)>;
+/// The number of jobs of each state, and the workers of the store that machines share.
+#[derive(Clone, Debug, Default)]
+pub(super) struct JobCounts {
+    pub(super) states: Vec<(JobState, u64)>,
+    pub(super) workers: Vec<WorkerSummary>,
+}
 
 /// Counts the jobs; gives `None` if that fails.
 pub(super) type JobCounter =
@@ -51,7 +55,10 @@ impl JobGauge {
         JobGauge::new(service.map(|service| -> JobCounter {
             Arc::new(move || {
                 let service = Arc::clone(&service);
-                Box::pin(async move { service.counts().await.ok() })
+                Box::pin(async move {
+                    let states = service.counts().await.ok()?;
+                    Some(JobCounts { states, workers: service.workers().await.unwrap_or_default() })
+                })
             })
         }))
     }
@@ -107,9 +114,10 @@ pub(super) async fn status(
         "servers": servers,
     });
     if let Some(counts) = counts {
-        let counts: Map<String, Value> =
-            counts.into_iter().map(|(state, count)| (state.as_str().to_owned(), count.into())).collect();
-        whole["jobs"] = counts.into();
+        let states = counts.states.into_iter();
+        let states: Map<String, Value> =
+            states.map(|(state, count)| (state.as_str().to_owned(), count.into())).collect();
+        whole["jobs"] = states.into();
     }
     told(StatusCode::OK, &whole)
 }

@@ -48,7 +48,6 @@ use std::{
     time::Duration,
 };
 
-use serde_json::Value;
 use tokio::{
     sync::{mpsc, oneshot},
     time::timeout,
@@ -72,17 +71,15 @@ use self::{
 };
 pub use crate::status::JobStatus;
 use crate::{
-    document::{Document, DocumentEntry, Documents, Field},
     error::JobError,
     folder::{FileError, JobFolder},
     id::JobId,
     limits::{self, Announced},
     questions::{self, CallQuestion},
     record::{FORMAT, JobRecord, JobState},
-    settle::set_document,
+    shared_jobs::WorkerSummary,
     store::{JobOwnerFilter, JobStore, KeptAsAccepted, Rebuilt, SqliteStore},
     submission::Submission,
-    timestamp::JobTimestamp,
     work_lease::WorkLease,
 };
 
@@ -493,79 +490,15 @@ impl Engine {
         }
     }
 
-    /// Reads a document of the named state that is shared or belongs to the data folder's owner; `None` if the field was never set.
+    /// Returns the workers of the store of many machines; none if there is no such store.
     ///
     /// # Errors
-    /// Fails if the file cannot be read or is not JSON, or if the store of many machines cannot be asked.
-    pub async fn document(&self, field: Field) -> Result<Option<Document>, JobError> {
-        self.document_of(None, field).await
-    }
-
-    /// Reads a document of this owner; `None` as owner means the data folder's owner.
-    ///
-    /// # Errors
-    /// Fails as [`Self::document`] does.
-    pub async fn document_of(
-        &self,
-        owner: Option<String>,
-        field: Field,
-    ) -> Result<Option<Document>, JobError> {
-        if let Some(shared) = &self.inner.shared {
-            return shared.document(owner, field).await;
+    /// Fails if the store cannot be asked.
+    pub async fn workers(&self) -> Result<Vec<WorkerSummary>, JobError> {
+        match &self.inner.shared {
+            Some(shared) => shared.workers().await,
+            None => Ok(Vec::new()),
         }
-        self.run_read(move |inner| Ok(Documents::owned(&inner.data, owner.as_deref()).get(&field)?)).await
-    }
-
-    /// Returns the path of a document of this owner; `None` if a store of many machines has the documents.
-    #[must_use]
-    pub fn document_path(&self, owner: Option<&str>, field: &Field) -> Option<PathBuf> {
-        self.inner.shared.is_none().then(|| Documents::owned(&self.inner.data, owner).path(field))
-    }
-
-    /// Replaces a document of the named state that is shared or belongs to the data folder's owner. Returns the document's new time.
-    ///
-    /// # Errors
-    /// Fails if the document cannot be written.
-    pub async fn set_document(&self, field: Field, value: Value) -> Result<JobTimestamp, JobError> {
-        self.set_document_of(None, field, value).await
-    }
-
-    /// Replaces a document of this owner; `None` as owner means the data folder's owner.
-    ///
-    /// # Errors
-    /// Fails as [`Self::set_document`] does.
-    pub async fn set_document_of(
-        &self,
-        owner: Option<String>,
-        field: Field,
-        value: Value,
-    ) -> Result<JobTimestamp, JobError> {
-        if let Some(shared) = &self.inner.shared {
-            return shared.set_document(owner, field, value).await;
-        }
-        self.run_write(CHANGE_LIMIT, move |inner| {
-            Ok(set_document(&inner.data, || inner.store(), owner.as_deref(), &field, &value)?)
-        })
-        .await
-    }
-
-    /// Lists all documents of the named state that are shared or belong to the data folder's owner, sorted by name.
-    ///
-    /// # Errors
-    /// Fails if the folder of the documents cannot be read.
-    pub async fn documents(&self) -> Result<Vec<DocumentEntry>, JobError> {
-        self.documents_of(None).await
-    }
-
-    /// Lists all documents of this owner; `None` as owner means the data folder's owner.
-    ///
-    /// # Errors
-    /// Fails as [`Self::documents`] does.
-    pub async fn documents_of(&self, owner: Option<String>) -> Result<Vec<DocumentEntry>, JobError> {
-        if let Some(shared) = &self.inner.shared {
-            return shared.list_documents(owner).await;
-        }
-        self.run_read(move |inner| Ok(Documents::owned(&inner.data, owner.as_deref()).list()?)).await
     }
 
     /// Runs a read of the disk on a thread where it delays nobody else.

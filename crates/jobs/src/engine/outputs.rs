@@ -1,4 +1,4 @@
-//! The files that a job's work leaves: its logs and its results.
+//! The files that a job's work leaves, its logs and its results, and the named state, to which results go.
 //!
 //! Invariant: a file that the work wrote and that is gone is an error or is named, and never reads as "printed nothing" (F-10).
 
@@ -6,16 +6,17 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, value::RawValue};
 
-use super::{Engine, EngineState};
+use super::{CHANGE_LIMIT, Engine, EngineState};
 use crate::{
-    document::MAX_DOCUMENT,
+    document::{Document, DocumentEntry, Documents, Field, MAX_DOCUMENT},
     error::JobError,
     folder::{ARGUMENTS, ERROR, FileError, FileName, OWN_WORK_FOLDER, RUN, WorkFolder},
     id::JobId,
     log::{LogPage, LogStream, MAX_PAGE, SHORTEST_PAGE, page, raw_page, tail},
     record::{JobRecord, JobState, RunRecord},
-    settle::read_result,
+    settle::{read_result, set_document},
     status::JobStatus,
+    timestamp::JobTimestamp,
 };
 
 /// The number of bytes of the end of each log that come with the results.
@@ -142,6 +143,81 @@ impl Engine {
             }
         })
         .await
+    }
+
+    /// Reads a document of the named state that is shared or belongs to the data folder's owner; `None` if the field was never set.
+    ///
+    /// # Errors
+    /// Fails if the file cannot be read or is not JSON, or if the store of many machines cannot be asked.
+    pub async fn document(&self, field: Field) -> Result<Option<Document>, JobError> {
+        self.document_of(None, field).await
+    }
+
+    /// Reads a document of this owner; `None` as owner means the data folder's owner.
+    ///
+    /// # Errors
+    /// Fails as [`Self::document`] does.
+    pub async fn document_of(
+        &self,
+        owner: Option<String>,
+        field: Field,
+    ) -> Result<Option<Document>, JobError> {
+        if let Some(shared) = &self.inner.shared {
+            return shared.document(owner, field).await;
+        }
+        self.run_read(move |inner| Ok(Documents::owned(&inner.data, owner.as_deref()).get(&field)?)).await
+    }
+
+    /// Returns the path of a document of this owner; `None` if a store of many machines has the documents.
+    #[must_use]
+    pub fn document_path(&self, owner: Option<&str>, field: &Field) -> Option<PathBuf> {
+        self.inner.shared.is_none().then(|| Documents::owned(&self.inner.data, owner).path(field))
+    }
+
+    /// Replaces a document of the named state that is shared or belongs to the data folder's owner. Returns the document's new time.
+    ///
+    /// # Errors
+    /// Fails if the document cannot be written.
+    pub async fn set_document(&self, field: Field, value: Value) -> Result<JobTimestamp, JobError> {
+        self.set_document_of(None, field, value).await
+    }
+
+    /// Replaces a document of this owner; `None` as owner means the data folder's owner.
+    ///
+    /// # Errors
+    /// Fails as [`Self::set_document`] does.
+    pub async fn set_document_of(
+        &self,
+        owner: Option<String>,
+        field: Field,
+        value: Value,
+    ) -> Result<JobTimestamp, JobError> {
+        if let Some(shared) = &self.inner.shared {
+            return shared.set_document(owner, field, value).await;
+        }
+        self.run_write(CHANGE_LIMIT, move |inner| {
+            Ok(set_document(&inner.data, || inner.store(), owner.as_deref(), &field, &value)?)
+        })
+        .await
+    }
+
+    /// Lists all documents of the named state that are shared or belong to the data folder's owner, sorted by name.
+    ///
+    /// # Errors
+    /// Fails if the folder of the documents cannot be read.
+    pub async fn documents(&self) -> Result<Vec<DocumentEntry>, JobError> {
+        self.documents_of(None).await
+    }
+
+    /// Lists all documents of this owner; `None` as owner means the data folder's owner.
+    ///
+    /// # Errors
+    /// Fails as [`Self::documents`] does.
+    pub async fn documents_of(&self, owner: Option<String>) -> Result<Vec<DocumentEntry>, JobError> {
+        if let Some(shared) = &self.inner.shared {
+            return shared.list_documents(owner).await;
+        }
+        self.run_read(move |inner| Ok(Documents::owned(&inner.data, owner.as_deref()).list()?)).await
     }
 }
 

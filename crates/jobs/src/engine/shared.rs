@@ -27,7 +27,7 @@ use crate::{
     log::{LogPage, LogStream},
     record::JobState,
     room::Rules,
-    shared_jobs::{DocumentName, SharedDocument, SharedJobs},
+    shared_jobs::{DocumentName, SharedDocument, SharedJobs, WorkerSummary},
     status::JobStatus,
     store::{JobOwnerFilter, KeptAsAccepted},
     submission::Submission,
@@ -265,6 +265,11 @@ impl SharedAccess {
             own.iter_mut().filter(|(known, _)| *known == state).for_each(|(_, known)| *known += count);
         }
         Ok(own)
+    }
+
+    /// Returns all workers.
+    pub(super) async fn workers(&self) -> Result<Vec<WorkerSummary>, JobError> {
+        self.ask(|jobs| jobs.workers()).await
     }
 
     /// Adds workers and open jobs of the store to the state of a machine. The slots are those of all workers that live.

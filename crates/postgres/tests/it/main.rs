@@ -6,6 +6,8 @@
 
 mod documents;
 mod faults;
+mod hints;
 mod leases;
+mod pooled;
 mod server;
 mod suite;

@@ -2,7 +2,7 @@
 
 use std::future::pending;
 
-use unhang_jobs::record::JobState;
+use unhang_jobs::{record::JobState, shared_jobs::WorkerSummary};
 
 use super::{
     super::stream::{BufferedBytes, EventMarks, ResponseStream},
@@ -86,7 +86,21 @@ async fn what_a_client_does_not_read_is_counted() {
 
 #[tokio::test(start_paused = true)]
 async fn jobs_are_told_by_state() {
-    let counts = vec![(JobState::Queued, 2), (JobState::Running, 1)];
+    let worker = WorkerSummary {
+        name: "big-1".to_owned(),
+        host: "big".to_owned(),
+        version: "1.2".to_owned(),
+        labels: vec!["gpu".to_owned(), "unhang:command".to_owned()],
+        slots: 4,
+        running: 3,
+        heard_seconds_ago: 7,
+        is_silent: false,
+        is_draining: false,
+    };
+    let counts = crate::http::operators::JobCounts {
+        states: vec![(JobState::Queued, 2), (JobState::Running, 1)],
+        workers: vec![worker],
+    };
     let count: JobCounter = Arc::new(move || {
         let counts = counts.clone();
         Box::pin(async move { Some(counts) })
@@ -96,6 +110,12 @@ async fn jobs_are_told_by_state() {
     assert_eq!(status["jobs"], json!({ "queued": 2, "running": 1 }));
     let page = get(&web, "/metrics").await;
     assert_eq!(samples(&page, r#"unhang_jobs{state="#), [r#""queued"} 2"#, r#""running"} 1"#]);
+    let info = r#"unhang_worker_info{worker="big-1",host="big",version="1.2",labels="gpu,unhang:command"} "#;
+    assert_eq!(samples(&page, info), ["1"], "{page}");
+    for (name, value) in [("slots", "4"), ("running_jobs", "3"), ("heartbeat_age_seconds", "7")] {
+        let sample = format!(r#"unhang_worker_{name}{{worker="big-1"}} "#);
+        assert_eq!(samples(&page, &sample), [value], "{page}");
+    }
 }
 
 #[tokio::test(start_paused = true)]
