@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tokio::{sync::mpsc::unbounded_channel, time::timeout};
+use tokio::{sync::mpsc::channel, time::timeout};
 use unhang_jobs::{
     shared_jobs::{Placement, SharedJob, SharedJobs},
     shared_work::SharedWork,
@@ -35,11 +35,12 @@ async fn with_jobs<T: Send + 'static>(
 async fn whoever_listens_is_told_of_jobs_and_wishes_and_of_the_end_of_the_connection() {
     let database = tokio::task::spawn_blocking(TestDatabase::new).await.unwrap();
     let url = database.url();
-    let (begun, mut begins) = unbounded_channel();
-    let (hinted, mut hints) = unbounded_channel();
+    let (begun, mut begins) = channel(1);
+    let (hinted, mut hints) = channel(8);
     let listened = address(&url);
     let listener = tokio::spawn(async move {
-        listen_for_hints(&listened, || begun.send(()).unwrap(), |hint| hinted.send(hint).unwrap()).await
+        listen_for_hints(&listened, || begun.try_send(()).unwrap(), |hint| hinted.try_send(hint).unwrap())
+            .await
     });
     timeout(PATIENCE, begins.recv()).await.expect("hints arrive").expect("it begins");
     let job = SharedJob {
