@@ -234,6 +234,14 @@ pub(crate) fn python_environment(
     })
 }
 
+/// Returns the object store of the tests, after installing it if it is not there yet.
+pub(crate) fn moto_server(project: &Project) -> Result<PathBuf, ChoreFailure> {
+    PYTHON.require(project)?;
+    let folder = project.below_target("real/moto");
+    python_environment(project, &folder, &project.root().join("real/moto/requirements.txt"))?;
+    Ok(folder.join("bin/moto_server"))
+}
+
 /// Makes an environment of Python with nothing in it but pip.
 pub(crate) fn make_environment(project: &Project, folder: &Path) -> Result<(), ChoreFailure> {
     let task = ProgramRun::new("python3", project.root(), project.log("make-venv"), INSTALL_DEADLINE);

@@ -1,24 +1,27 @@
 //! The store of many machines, as the command line opens it.
 //!
-//! Invariant: this module alone reads the environment for the password. It is in no message.
+//! Invariant: this module alone reads the environment for the password, and for the access to an object store. No message has either.
 
 use std::sync::Arc;
 
-use unhang::{jobs::shared_jobs::SharedJobs, settings::StoreUrl};
+use unhang::{
+    jobs::shared_jobs::SharedJobs,
+    settings::{JobSettings, StoreUrl},
+};
 use unhang_terminal::failure::CommandFailure;
 
 #[cfg(feature = "postgres")]
-pub(crate) use self::with_postgres::address;
+pub(crate) use self::with_postgres::{address, files, keeps_from_jobs};
 
-/// Makes the store at this address for an engine. It connects with the first operation.
+/// Makes the store at this address for an engine. It connects with the first operation. Each of `layers` overrides those before it.
 #[cfg(feature = "postgres")]
-pub(crate) fn jobs(url: &StoreUrl) -> Result<Arc<dyn SharedJobs>, CommandFailure> {
-    Ok(Arc::new(unhang::postgres::PostgresJobs::new(address(url)?)))
+pub(crate) fn jobs(url: &StoreUrl, layers: &[JobSettings]) -> Result<Arc<dyn SharedJobs>, CommandFailure> {
+    Ok(Arc::new(unhang::postgres::PostgresJobs::new(address(url)?).with_files(files(layers)?)))
 }
 
 /// Fails: this unhang was built without the client of the database.
 #[cfg(not(feature = "postgres"))]
-pub(crate) fn jobs(_: &StoreUrl) -> Result<Arc<dyn SharedJobs>, CommandFailure> {
+pub(crate) fn jobs(_: &StoreUrl, _: &[JobSettings]) -> Result<Arc<dyn SharedJobs>, CommandFailure> {
     Err(missing_feature())
 }
 
@@ -34,10 +37,41 @@ mod with_postgres {
     use std::{env, path::PathBuf};
 
     use unhang::{
-        postgres::{PasswordSources, StoreAddress},
-        settings::StoreUrl,
+        postgres::{
+            PasswordSources, SharedFiles, StoreAddress,
+            artifacts::{ACCESS_VARIABLES, ArtifactLocation, ArtifactStore, ObjectAccess},
+        },
+        settings::{JobSettings, StoreUrl},
     };
     use unhang_terminal::failure::CommandFailure;
+
+    /// The variables that may have the password of the store. No job gets them.
+    const OF_THE_STORE: [&str; 2] = ["UNHANG_JOBS_STORE", "PGPASSWORD"];
+
+    /// Returns whether a worker with these places of files keeps a variable from its jobs. The variables of a bucket are the jobs' own
+    /// matter if unhang has no bucket.
+    pub(crate) fn keeps_from_jobs(variable: &str, files: &SharedFiles) -> bool {
+        let has_bucket = files.artifacts.as_ref().is_some_and(ArtifactStore::has_credentials);
+        OF_THE_STORE.contains(&variable) || has_bucket && ACCESS_VARIABLES.contains(&variable)
+    }
+
+    /// Returns the places of files, with the access to an object store that the environment has. Each of `layers` overrides those before
+    /// it.
+    pub(crate) fn files(layers: &[JobSettings]) -> Result<SharedFiles, CommandFailure> {
+        let mut files = SharedFiles::default();
+        for layer in layers {
+            files.inline = layer.artifact_inline.unwrap_or(files.inline);
+            files.largest = layer.artifact_max.unwrap_or(files.largest);
+        }
+        let told = layers.iter().rev().find_map(|layer| layer.artifacts.as_deref());
+        if let Some(told) = told.filter(|told| !told.is_empty()) {
+            let location = ArtifactLocation::parse(told)
+                .map_err(|error| CommandFailure::usage(format!("artifacts in [jobs]: {error}"), None))?;
+            let access = ObjectAccess::of_variables(|name| env::var(name).ok());
+            files.artifacts = Some(ArtifactStore::new(&location, access));
+        }
+        Ok(files)
+    }
 
     /// Reads the address of a store, with the password that the environment has for it.
     pub(crate) fn address(url: &StoreUrl) -> Result<StoreAddress, CommandFailure> {

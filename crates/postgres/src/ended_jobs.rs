@@ -14,12 +14,13 @@ use unhang_jobs::{
 use crate::{
     connection::Repetition,
     error::PostgresError,
+    files::{PlacedFiles, gone},
     outputs::{BLOCK, blocks, number, pieces, signed},
     store::{PostgresStore, completed_at, retention, unix_millis},
 };
 
 /// The attempt under which the store keeps logs and files of a job that has run elsewhere.
-const ATTEMPT: i32 = 1;
+pub(crate) const ATTEMPT: i32 = 1;
 
 const INSERT: &str = "INSERT INTO unhang.jobs (id, state, owner, retention_ms, record, labels, is_repeatable,
         max_attempts, claims, started_at, completed_at)
@@ -31,11 +32,11 @@ const INSERT: &str = "INSERT INTO unhang.jobs (id, state, owner, retention_ms, r
 pub(crate) struct EndedJobs<'a>(pub(crate) &'a mut PostgresStore);
 
 impl EndedJobs<'_> {
-    /// Takes a job. Returns false if another job has the id, or the same job with another end.
+    /// Takes a job, whose large files are in their places already. Returns false if another job has the id, or the same job with another end.
     ///
     /// # Errors
     /// Fails if the store cannot be asked, or cannot write.
-    pub(crate) fn take(&mut self, job: &EndedJob) -> Result<bool, PostgresError> {
+    pub(crate) fn take(&mut self, job: &EndedJob, files: &PlacedFiles<'_>) -> Result<bool, PostgresError> {
         let record = &job.record;
         let json = self.0.to_json(record)?;
         let work = async |client: &mut Client| {
@@ -51,12 +52,17 @@ impl EndedJobs<'_> {
                 (&completed_at(record), Type::INT8),
             ];
             let inserted = transaction.query_typed(INSERT, &values).await?;
-            let Some(row) = inserted.first() else { return Ok(false) };
-            add_outputs(&transaction, row.get(0), job).await?;
+            let Some(row) = inserted.first() else { return Ok(Some(false)) };
+            add_outputs(&transaction, row.get(0), job, files).await?;
+            if !files.take_objects(&transaction, record.job_id, ATTEMPT.unsigned_abs()).await? {
+                // Without a commit, nothing was done.
+                return Ok(None);
+            }
             transaction.commit().await?;
-            Ok(true)
+            Ok(Some(true))
         };
-        if self.0.connection.run("took an ended job", Repetition::Allowed, &work)? {
+        let taken = self.0.connection.run("took an ended job", Repetition::Allowed, &work)?;
+        if taken.ok_or_else(|| gone(self.0))? {
             return Ok(true);
         }
         let known = self.0.get(record.job_id)?.map(|job| job.record);
@@ -69,6 +75,7 @@ async fn add_outputs(
     transaction: &Transaction<'_>,
     sequence: i64,
     job: &EndedJob,
+    files: &PlacedFiles<'_>,
 ) -> Result<(), tokio_postgres::Error> {
     let log = "INSERT INTO unhang.log_blocks AS known (job, attempt, stream, block, first, bytes)
          SELECT $1, $2, $3, block, first, bytes FROM unnest($4, $5, $6) AS page (block, first, bytes)
@@ -90,7 +97,7 @@ async fn add_outputs(
     }
     let file =
         "INSERT INTO unhang.file_pieces (job, attempt, name, piece, bytes) VALUES ($1, $2, $3, $4, $5)";
-    for (name, content) in &job.files {
+    for (name, content) in &files.pieces {
         for (piece, bytes) in pieces(content) {
             let values: [(&(dyn ToSql + Sync), Type); 5] = [
                 (&sequence, Type::INT8),

@@ -5,6 +5,7 @@
 use std::{error::Error as _, time::Duration};
 
 use tokio_postgres::error::SqlState;
+use unhang_artifacts::ArtifactError;
 use unhang_jobs::id::JobId;
 
 /// The reason why the shared store did not do what it was asked for.
@@ -130,6 +131,39 @@ pub enum PostgresError {
         /// The words of the database.
         detail: String,
     },
+    /// A file is too large for the database.
+    #[error(
+        "the file {name} has {bytes} bytes, and the job store {store} takes {limit} (`artifact-max` in [jobs]); \
+         an object store takes larger files (`artifacts` there)"
+    )]
+    FileTooLarge {
+        /// The store.
+        store: String,
+        /// The file.
+        name: String,
+        /// Its size, in bytes.
+        bytes: u64,
+        /// The size of the largest file, in bytes.
+        limit: u64,
+    },
+    /// A file is in an object store that this unhang was not told of.
+    #[error(
+        "the file {name} of job {id} is in the object store {location}, and this unhang has {}: write `artifacts = \
+         \"{location}\"` into [jobs] of its unhang.toml", own.as_deref().unwrap_or("none")
+    )]
+    OtherArtifacts {
+        /// The job.
+        id: JobId,
+        /// The file.
+        name: String,
+        /// The object store of the file.
+        location: String,
+        /// The object store of this unhang.
+        own: Option<String>,
+    },
+    /// The object store did not do what it was asked for.
+    #[error(transparent)]
+    Artifacts(ArtifactError),
     /// The database returned another error.
     #[error("the job store {store} returned an error when unhang {doing}: {detail}")]
     Failed {
@@ -151,6 +185,12 @@ impl PostgresError {
             Self::TimedOut { .. } => true,
             _ => false,
         }
+    }
+
+    /// Returns whether the object store is at fault and not the database.
+    #[must_use]
+    pub fn is_of_artifacts(&self) -> bool {
+        matches!(self, Self::Artifacts(_) | Self::OtherArtifacts { .. })
     }
 
     /// Returns the error of an operation that the connection had begun before it broke.

@@ -130,7 +130,7 @@ pub struct SilentLease {
 /// Puts a job back into the queue, with a pause of `$3` milliseconds.
 const QUEUE_AGAIN: &str = "UPDATE unhang.jobs
     SET state = 'queued', worker = NULL, token = NULL, lease_until = NULL, started_at = NULL, progress = NULL,
-        progress_message = NULL, revision = revision + 1,
+        progress_message = NULL, trouble = NULL, revision = revision + 1,
         not_before = clock_timestamp() + $3 * interval '1 ms'
     WHERE id = $1 AND token = $2 AND state = 'active' AND is_repeatable AND claims < max_attempts
         AND NOT is_cancel_wanted";
@@ -163,7 +163,7 @@ impl PostgresStore {
         let sql = format!(
             "UPDATE unhang.jobs
              SET state = 'active', worker = $1, token = $2, claims = claims + 1, revision = revision + 1,
-                heartbeat = 0, heard_at = clock_timestamp(),
+                heartbeat = 0, heard_at = clock_timestamp(), trouble = NULL,
                 lease_ms = CASE WHEN is_repeatable THEN $5 ELSE $6 END,
                 lease_until = clock_timestamp() + CASE WHEN is_repeatable THEN $5 ELSE $6 END * interval '1 ms'
              WHERE sequence = (SELECT unhang.next_job($4)
@@ -193,6 +193,51 @@ impl PostgresStore {
                 revision = revision + 1, not_before = clock_timestamp() + $3 * interval '1 ms'
              WHERE sequence = $1 AND token = $2 AND state = 'active'",
             &[(&sequence, Type::INT8), (&token, Type::TEXT), (&millis(LONGEST_PAUSE), Type::FLOAT8)],
+        )
+    }
+
+    /// Puts a job back into the queue that this worker cannot begin for now, with a pause and the reason for people. The claim does not count.
+    ///
+    /// # Errors
+    /// Fails if the store cannot be asked, or cannot write.
+    pub fn put_back_for(
+        &mut self,
+        id: JobId,
+        token: &str,
+        pause: Duration,
+        trouble: &str,
+    ) -> Result<bool, PostgresError> {
+        self.changes(
+            "put a job back",
+            "UPDATE unhang.jobs
+             SET state = 'queued', worker = NULL, token = NULL, lease_until = NULL, claims = claims - 1,
+                revision = revision + 1, not_before = clock_timestamp() + $3 * interval '1 ms', trouble = $4
+             WHERE id = $1 AND token = $2 AND state = 'active'",
+            &[
+                (&id.as_str(), Type::TEXT),
+                (&token, Type::TEXT),
+                (&millis(pause), Type::FLOAT8),
+                (&trouble, Type::TEXT),
+            ],
+        )
+    }
+
+    /// Notes why the end of a job has not arrived yet, for people; `None` if nothing is in its way any more. Returns false if the job is not
+    /// the worker's any more.
+    ///
+    /// # Errors
+    /// Fails if the store cannot be asked, or cannot write.
+    pub fn note_trouble(
+        &mut self,
+        id: JobId,
+        token: &str,
+        trouble: Option<&str>,
+    ) -> Result<bool, PostgresError> {
+        self.changes(
+            "noted trouble",
+            "UPDATE unhang.jobs SET trouble = $3, revision = revision + 1
+             WHERE id = $1 AND token = $2 AND state IN ('active', 'lost')",
+            &[(&id.as_str(), Type::TEXT), (&token, Type::TEXT), (&trouble, Type::TEXT)],
         )
     }
 

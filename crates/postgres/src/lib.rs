@@ -16,6 +16,7 @@ mod connection_pool;
 mod documents;
 mod ended_jobs;
 mod error;
+mod files;
 mod hints;
 mod leases;
 mod outputs;
@@ -27,10 +28,13 @@ mod sweeper;
 mod tls;
 mod workers;
 
+pub use unhang_artifacts as artifacts;
+
 pub use self::{
     address::{AddressError, PasswordSources, StoreAddress},
     documents::{DocumentChange, StateDocuments},
     error::PostgresError,
+    files::{ARTIFACT_INLINE, ARTIFACT_MAX, FilePlace, SharedFiles},
     hints::{ListenerEnd, StoreHint, listen_for_hints},
     leases::{JobHeartbeat, LeaseLengths, LeaseRenewal, LeaseRequest, LeasedJob, SilentLease},
     outputs::LogExtent,

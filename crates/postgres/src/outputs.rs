@@ -28,7 +28,7 @@ pub(crate) const BLOCK: u64 = 16 << 10;
 const PIECE: usize = 1 << 20;
 
 /// The job that a write is for: it is active, or was lost and has an end after all.
-const HELD: &str = "SELECT sequence, claims FROM unhang.jobs
+pub(crate) const HELD: &str = "SELECT sequence, claims FROM unhang.jobs
     WHERE id = $1 AND token = $2 AND state IN ('active', 'lost')";
 
 /// The bytes of a log that exist in the store.

@@ -57,6 +57,7 @@ const MIGRATIONS: &[Migration] = &[Migration {
             retention_ms bigint NOT NULL,
             record text NOT NULL,
             orders text,
+            trouble text,
             CHECK (state <> 'active' OR (worker IS NOT NULL AND token IS NOT NULL AND lease_ms IS NOT NULL
                 AND lease_until IS NOT NULL AND heard_at IS NOT NULL))
         );
@@ -77,6 +78,20 @@ const MIGRATIONS: &[Migration] = &[Migration {
             bytes bytea NOT NULL,
             PRIMARY KEY (job, attempt, name, piece)
         );
+        -- The rows outlive their jobs, so that the objects of a removed job are found.
+        CREATE TABLE unhang.artifacts (
+            job_id text NOT NULL CHECK (job_id ~ '^[a-z2-7]{12}$'),
+            attempt integer NOT NULL CHECK (attempt >= 0),
+            digest bytea NOT NULL CHECK (length(digest) = 32),
+            location text NOT NULL,
+            name text NOT NULL,
+            bytes bigint NOT NULL CHECK (bytes >= 0),
+            job bigint,
+            state text NOT NULL DEFAULT 'writing' CHECK (state IN ('writing', 'written', 'removing')),
+            made_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+            PRIMARY KEY (job_id, attempt, digest, location)
+        );
+        CREATE INDEX artifacts_job ON unhang.artifacts (job);
         CREATE TABLE unhang.state_documents (
             owner text NOT NULL,
             field text NOT NULL,

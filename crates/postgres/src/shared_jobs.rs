@@ -23,8 +23,9 @@ use crate::{
     address::StoreAddress,
     connection_pool::ConnectionPool,
     documents::{DocumentChange, StateDocuments},
-    ended_jobs::EndedJobs,
+    ended_jobs::{ATTEMPT, EndedJobs},
     error::PostgresError,
+    files::{self, SharedFiles},
     hints::{HintSender, StoreHint},
     leases::{SILENT_SHARE, length, of_unix_millis},
     store::{COLUMNS, PostgresStore, SharedOrders, read},
@@ -38,7 +39,7 @@ const MOST_BEFORE: i64 = 10_000;
 const LONGEST_SILENCE: Duration = Duration::from_secs(30);
 
 /// The columns of a status, besides those of the job.
-const STATUS_COLUMNS: &str = "started_at, progress, progress_message, labels, lease_ms,
+const STATUS_COLUMNS: &str = "started_at, trouble, progress, progress_message, labels, lease_ms,
     (extract(epoch FROM clock_timestamp() - heard_at) * 1000)::float8 AS silent_ms,
     CASE WHEN state = 'queued' THEN (
         SELECT count(*) FROM (
@@ -61,6 +62,7 @@ const STATUS_COLUMNS: &str = "started_at, progress, progress_message, labels, le
 #[derive(Debug)]
 pub struct PostgresJobs {
     connections: Arc<ConnectionPool>,
+    files: SharedFiles,
     hints: HintSender,
 }
 
@@ -68,7 +70,17 @@ impl PostgresJobs {
     /// Makes the store at this address. It connects with the first operation.
     #[must_use]
     pub fn new(address: StoreAddress) -> Self {
-        Self { connections: Arc::new(ConnectionPool::new(address)), hints: HintSender::default() }
+        Self {
+            connections: Arc::new(ConnectionPool::new(address)),
+            files: SharedFiles::default(),
+            hints: HintSender::default(),
+        }
+    }
+
+    /// Puts files by these rules.
+    #[must_use]
+    pub fn with_files(self, files: SharedFiles) -> Self {
+        Self { files, ..self }
     }
 
     fn hint(&self, hint: StoreHint) {
@@ -86,17 +98,23 @@ impl PostgresJobs {
 impl SharedJobs for PostgresJobs {
     fn submit(&self, job: &SharedJob) -> Result<bool, JobError> {
         let id = job.record.job_id;
-        let orders = SharedOrders {
-            labels: job.placement.labels.iter().cloned().chain([job.work.own_label()]).collect(),
-            is_repeatable: job.placement.is_repeatable,
-            max_attempts: job.placement.max_attempts,
-            work: job.work.to_text(),
-        };
+        let mut labels: Vec<String> =
+            job.placement.labels.iter().cloned().chain([job.work.own_label()]).collect();
         let submitted = self.connections.run(|store| {
+            // The object store comes first: a job that is accepted has its inputs.
+            let inputs = self.files.place_all(store, (id, 0), &job.inputs)?;
+            // Only a worker with the same object store can begin the job.
+            labels.extend(self.files.label().filter(|_| !inputs.objects.is_empty()));
+            let orders = SharedOrders {
+                labels,
+                is_repeatable: job.placement.is_repeatable,
+                max_attempts: job.placement.max_attempts,
+                work: job.work.to_text(),
+            };
             let entry = JobEntry { record: &job.record, orders: Some(&orders) };
             match job.inputs.is_empty() {
                 true => Ok(store.accept(&[entry])?.first() == Some(&true)),
-                false => store.accept_with_inputs(entry, &job.inputs),
+                false => store.accept_with_inputs(entry, &inputs),
             }
         });
         if submitted.is_ok() {
@@ -195,7 +213,7 @@ impl SharedJobs for PostgresJobs {
     }
 
     fn file(&self, id: JobId, name: &str) -> Result<Option<Vec<u8>>, JobError> {
-        self.ask(|store| store.file(id, name))
+        self.ask(|store| self.files.file(store, id, name))
     }
 
     fn ended_before(
@@ -209,7 +227,7 @@ impl SharedJobs for PostgresJobs {
     }
 
     fn remove(&self, id: JobId) -> Result<bool, JobError> {
-        self.ask(|store| store.remove(id))
+        self.ask(|store| self.files.remove(store, id))
     }
 
     fn counts(&self) -> Result<Vec<(JobState, u64)>, JobError> {
@@ -217,7 +235,11 @@ impl SharedJobs for PostgresJobs {
     }
 
     fn take(&self, job: &EndedJob) -> Result<bool, JobError> {
-        self.ask(|store| EndedJobs(store).take(job))
+        self.ask(|store| {
+            let id = (job.record.job_id, ATTEMPT.unsigned_abs());
+            let files = self.files.place_all(store, id, &job.files)?;
+            EndedJobs(store).take(job, &files)
+        })
     }
 
     fn documents(&self, names: &[DocumentName]) -> Result<Vec<Option<SharedDocument>>, JobError> {
@@ -268,6 +290,10 @@ fn status(mut record: unhang_jobs::record::JobRecord, row: &Row) -> JobStatus {
             false => no_worker(&missing),
         });
     }
+    if !record.status.is_final() || record.status == JobState::Lost {
+        let trouble = row.get::<_, Option<String>>("trouble");
+        wait_reason = wait_reason.or(trouble);
+    }
     let progress = is_active
         .then(|| JobProgress { fraction: row.get("progress"), message: row.get("progress_message") });
     JobStatus {
@@ -288,6 +314,10 @@ fn no_worker(labels: &[String]) -> String {
         .into_iter()
         .map(|label| match label.rsplit_once(":tool:") {
             Some((_, tool)) => format!("has the tool {tool}"),
+            None if files::of_label(label).is_some() => {
+                let store = files::of_label(label).unwrap_or_default();
+                format!("has the object store {store} (`artifacts` in [jobs])")
+            }
             None if label == COMMAND_LABEL => "allows any command (`unhang worker --any-command`)".to_owned(),
             None => format!("has the label {label}"),
         })

@@ -28,6 +28,7 @@ use crate::{
     address::StoreAddress,
     connection::{DatabaseConnection, Repetition},
     error::PostgresError,
+    files::{PlacedFiles, gone},
     leases::{LeaseLengths, LeaseRequest},
     outputs::pieces,
 };
@@ -149,17 +150,18 @@ impl PostgresStore {
     ///
     /// # Errors
     /// Fails if the store cannot be asked, or cannot write.
-    pub fn accept_with_inputs(
+    pub(crate) fn accept_with_inputs(
         &mut self,
         job: JobEntry<'_, SharedOrders>,
-        inputs: &[(String, Vec<u8>)],
+        inputs: &PlacedFiles<'_>,
     ) -> Result<bool, PostgresError> {
         let record = job.record;
         let rows = JobRows::new(self, &[job])?;
         let work = async |client: &mut Client| {
             let transaction = client.transaction().await?;
             let inserted = transaction.query_typed(INSERT, &rows.values()).await?;
-            for (name, content) in inputs.iter().filter(|_| !inserted.is_empty()) {
+            let is_new = !inserted.is_empty();
+            for (name, content) in inputs.pieces.iter().filter(|_| is_new) {
                 for (piece, bytes) in pieces(content) {
                     let values: [(&(dyn ToSql + Sync), Type); 4] = [
                         (&record.job_id.as_str(), Type::TEXT),
@@ -170,10 +172,15 @@ impl PostgresStore {
                     transaction.execute_typed(INSERT_INPUT, &values).await?;
                 }
             }
+            if is_new && !inputs.take_objects(&transaction, record.job_id, 0).await? {
+                // Without a commit, nothing was done.
+                return Ok(None);
+            }
             transaction.commit().await?;
-            Ok(inserted.iter().map(|row| row.get(0)).collect())
+            Ok(Some(inserted.iter().map(|row| row.get(0)).collect()))
         };
         let inserted = self.connection.run("submitted a job", Repetition::Allowed, &work)?;
+        let inserted = inserted.ok_or_else(|| gone(self))?;
         let accepted = self.accepted(&[JobEntry { record, orders: None }], &inserted)?;
         Ok(accepted.first() == Some(&true))
     }

@@ -17,7 +17,9 @@ use unhang_jobs::{
     store::JobStore as _,
     submission::{InputSource, JobInput, Submission},
 };
-use unhang_postgres::{JobHeartbeat, LeaseRequest, LeasedJob, PostgresError, PostgresStore, WorkerClaim};
+use unhang_postgres::{
+    JobHeartbeat, LeaseRequest, LeasedJob, PostgresError, PostgresStore, SharedFiles, WorkerClaim,
+};
 
 use crate::{
     deliveries::STREAMS,
@@ -36,6 +38,19 @@ const LONGEST_HINT_PAUSE: Duration = Duration::from_secs(1);
 
 /// The number of looks for jobs that are this worker's, in a lease.
 const LOOKS: u32 = 3;
+
+/// The pause before a job is claimed again whose inputs a worker could not read.
+const FETCH_PAUSE: Duration = Duration::from_secs(30);
+
+/// A job that was claimed, and has not begun.
+struct ClaimedJob {
+    record: JobRecord,
+    /// The work, in the words of the store.
+    work: String,
+    note: LeaseNote,
+    /// The time of this machine's clock at which the work has to be dead.
+    until: Duration,
+}
 
 /// What became of a try to begin a job.
 enum Beginning {
@@ -83,7 +98,7 @@ pub(crate) async fn run(state: Arc<WorkerState>) {
 
 /// Takes one job, if there is one. Returns the pause before the next step.
 async fn step(
-    state: &WorkerState,
+    state: &Arc<WorkerState>,
     link: &mut StoreLink,
     looked_at: &mut Option<Instant>,
 ) -> Result<Option<Duration>, PostgresError> {
@@ -123,7 +138,7 @@ async fn step(
 }
 
 /// Looks for the active jobs of this worker: claims without an answer, and jobs of an earlier process.
-async fn look_for_own(state: &WorkerState, link: &mut StoreLink) -> Result<(), PostgresError> {
+async fn look_for_own(state: &Arc<WorkerState>, link: &mut StoreLink) -> Result<(), PostgresError> {
     let worker = state.identity.name().to_owned();
     for leased in link.run(move |store| store.leased(&worker)).await? {
         let id = leased.job.record.job_id;
@@ -133,7 +148,7 @@ async fn look_for_own(state: &WorkerState, link: &mut StoreLink) -> Result<(), P
         let known = state.held.get(id).filter(|held| held.note.token == token);
         let is_in_engine = state.engine.status(id).await.is_ok();
         match known {
-            Some(held) if held.note.has_begun || is_in_engine => {
+            Some(held) if held.note.has_begun || is_in_engine || held.is_fetching => {
                 state.held.change(id, &token, |held| held.record = Some(leased.job.record));
             }
             // It was claimed, and the engine never got it. Its lease may be nearly over.
@@ -154,7 +169,7 @@ async fn look_for_own(state: &WorkerState, link: &mut StoreLink) -> Result<(), P
 
 /// Gives a job to the engine. If that cannot be, gives the job back, or ends it.
 async fn take(
-    state: &WorkerState,
+    state: &Arc<WorkerState>,
     link: &mut StoreLink,
     leased: LeasedJob,
     asked_at: Duration,
@@ -178,11 +193,69 @@ async fn take(
             for (base, stream) in log_bases.iter_mut().zip(STREAMS).filter(|_| !is_first) {
                 *base = store.log_extent(id, stream)?.end;
             }
-            Ok((store.inputs(id)?, log_bases))
+            let is_large = SharedFiles::has_large_inputs(store, id)?;
+            Ok(((!is_large).then(|| store.inputs(id)).transpose()?, log_bases))
         })
         .await?;
-    let note = LeaseNote { log_bases, ..note };
-    match begin(state, &record, &leased.work, inputs, note, until).await {
+    let claimed = ClaimedJob { record, work: leased.work, note: LeaseNote { log_bases, ..note }, until };
+    match inputs {
+        Some(inputs) => start(state, link, claimed, inputs).await,
+        None => {
+            // The heartbeats hold the lease meanwhile, and the loop takes other jobs.
+            let held = HeldJob::new(claimed.note.clone(), Some(claimed.record.clone()), until);
+            state.held.insert(HeldJob { is_fetching: true, ..held });
+            tokio::spawn(fetch(Arc::clone(state), claimed));
+            Ok(())
+        }
+    }
+}
+
+/// Begins a job whose inputs are in an object store. If they cannot be read, the job goes back to the queue.
+async fn fetch(state: Arc<WorkerState>, claimed: ClaimedJob) {
+    let (id, token) = (claimed.note.job, claimed.note.token.clone());
+    let mut link = StoreLink::new(state.address.clone(), "fetch the inputs of a job");
+    let files = state.files.clone();
+    let read = link.run(move |store| match files.inputs(store, id) {
+        Err(error) if error.is_of_artifacts() => Ok(Err(error.to_string())),
+        read => read.map(Ok),
+    });
+    let done = match read.await {
+        Ok(Ok(inputs)) => match state.held.get(id).filter(|held| held.note.token == token) {
+            Some(held) if !held.is_revoked => {
+                let claimed = ClaimedJob { until: held.until, ..claimed };
+                start(&state, &mut link, claimed, inputs).await
+            }
+            // The lease was lost meanwhile.
+            _ => Ok(()),
+        },
+        Ok(Err(why)) => {
+            tracing::warn!("the worker gives job {id} back to the queue: {why}");
+            let trouble = format!("worker {} cannot read its inputs: {why}", state.identity.name());
+            let own = token.clone();
+            link.run(move |store| store.put_back_for(id, &own, FETCH_PAUSE, &trouble)).await.map(drop)
+        }
+        Err(error) => Err(error),
+    };
+    if let Err(error) = done {
+        // The loop of the claims finds the job among its own, and begins anew.
+        tracing::debug!("job {id} has not begun: {error}");
+    }
+    if state.held.get(id).is_some_and(|held| held.is_fetching && held.note.token == token) {
+        state.held.remove(id);
+        state.slot_is_free.notify_one();
+    }
+}
+
+/// Gives a job with its inputs to the engine. If that cannot be, gives the job back, or ends it.
+async fn start(
+    state: &Arc<WorkerState>,
+    link: &mut StoreLink,
+    claimed: ClaimedJob,
+    inputs: Vec<(String, Vec<u8>)>,
+) -> Result<(), PostgresError> {
+    let ClaimedJob { record, work, note, until } = claimed;
+    let (id, token) = (note.job, note.token.clone());
+    match begin(state, &record, &work, inputs, note, until).await {
         Beginning::Begun | Beginning::Open => Ok(()),
         Beginning::NotHere(why) => {
             tracing::warn!("the worker gives job {id} back to the queue: {why}");

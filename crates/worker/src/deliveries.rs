@@ -22,7 +22,12 @@ use unhang_jobs::{
 };
 use unhang_postgres::{DocumentChange, PostgresError, PostgresStore, StateDocuments, WorkerClaim};
 
-use crate::{held::HeldJob, link::StoreLink, worker::WorkerState};
+use crate::{
+    held::HeldJob,
+    link::StoreLink,
+    uploads::{self, FileDelivery},
+    worker::WorkerState,
+};
 
 /// The longest time between two looks at the logs.
 const LOOK: Duration = Duration::from_millis(500);
@@ -61,8 +66,12 @@ pub(crate) async fn run(state: Arc<WorkerState>) {
 }
 
 /// Copies what is new about a job.
-async fn deliver(state: &WorkerState, link: &mut StoreLink, job: &HeldJob) -> Result<(), PostgresError> {
+async fn deliver(state: &Arc<WorkerState>, link: &mut StoreLink, job: &HeldJob) -> Result<(), PostgresError> {
     let id = job.note.job;
+    if job.is_fetching {
+        // The engine may know an earlier attempt, and its end is not this one's.
+        return Ok(());
+    }
     let status = match state.engine.status(id).await {
         Ok(status) => status,
         Err(JobError::NoSuchJob(_) | JobError::Removed(_)) => {
@@ -130,12 +139,11 @@ async fn copy_log(
 
 /// Copies the files of a job that has ended, and its end.
 async fn end(
-    state: &WorkerState,
+    state: &Arc<WorkerState>,
     link: &mut StoreLink,
     job: &HeldJob,
     status: &JobStatus,
 ) -> Result<(), PostgresError> {
-    let id = job.note.job;
     let Some(ending) = status.record.ending.clone() else { return Ok(()) };
     let is_lost_here = ending.outcome == JobEnd::Lost || ending.reason == Some(EndReason::LeaseOver);
     if is_lost_here {
@@ -145,15 +153,26 @@ async fn end(
         JobState::Completed => status.record.results.clone(),
         _ => Some(ERROR.to_owned()),
     };
-    let mut content = None;
-    if let Some(name) = name {
-        content = state.engine.left_file(id, &name).await.ok().flatten().map(Arc::new);
-        if let Some(content) = content.clone() {
-            let token = job.note.token.clone();
-            link.run(move |store| store.put_file(id, &token, &name, &content)).await?;
+    let Some(name) = name else { return finish(state, link, job, &ending, None).await };
+    match uploads::deliver(state, link, job, &name).await? {
+        FileDelivery::Done(content) => {
+            finish(state, link, job, &ending, content.as_deref().map(Vec::as_slice)).await
         }
+        FileDelivery::UnderWay => Ok(()),
+        FileDelivery::TooLarge(why) => finish(state, link, job, &without_file(ending, &why), None).await,
     }
-    finish(state, link, job, &ending, content.as_deref().map(Vec::as_slice)).await
+}
+
+/// Returns the end of a job whose file no store takes. A job that has failed already keeps its reason.
+fn without_file(ending: EndRecord, why: &str) -> EndRecord {
+    if ending.outcome == JobEnd::Completed {
+        return EndRecord { outcome: JobEnd::Failed, ..ending }.because(EndReason::ResultsInvalid, why);
+    }
+    let detail = match &ending.detail {
+        Some(detail) => format!("{detail}; {why}"),
+        None => why.to_owned(),
+    };
+    EndRecord { detail: Some(detail), ..ending }
 }
 
 /// Ends a job that the engine has had and knows no more.

@@ -59,7 +59,11 @@ async fn beat(state: &Arc<WorkerState>, link: &mut StoreLink, ends: &mut JoinSet
     let held = state.held.all();
     let mut heartbeats = Vec::with_capacity(held.len());
     for job in held.iter().filter(|job| !job.is_revoked) {
-        let status = state.engine.status(job.note.job).await.ok();
+        let status = match job.is_fetching {
+            // The engine may know an earlier attempt.
+            true => None,
+            false => state.engine.status(job.note.job).await.ok(),
+        };
         heartbeats.push(OwnedHeartbeat {
             id: job.note.job,
             token: job.note.token.clone(),
@@ -112,6 +116,11 @@ async fn prolong(
     ends: &mut JoinSet<()>,
 ) {
     let (id, until) = (job.note.job, state.until(sent_at, job.note.length()));
+    // The engine gets the job, and with it a wish to cancel it, when its inputs are here.
+    if job.is_fetching {
+        state.held.change(id, &job.note.token, |held| held.until = until);
+        return;
+    }
     if let Err(error) = state.engine.prolong(id, until).await {
         tracing::debug!("the lease of job {id} cannot be prolonged here: {error}");
         return;

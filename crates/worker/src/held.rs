@@ -10,7 +10,7 @@ use std::{
 
 use unhang_jobs::{id::JobId, record::JobRecord};
 
-use crate::notes::LeaseNote;
+use crate::{notes::LeaseNote, uploads::UploadState};
 
 /// A job that a worker holds.
 #[derive(Clone, Debug)]
@@ -27,12 +27,25 @@ pub(crate) struct HeldJob {
     pub(crate) is_cancelled: bool,
     /// Whether the lease is over, so that the work must not go on.
     pub(crate) is_revoked: bool,
+    /// Whether a task fetches the inputs of the job.
+    pub(crate) is_fetching: bool,
+    /// The state of the file that the job has left.
+    pub(crate) upload: UploadState,
 }
 
 impl HeldJob {
     /// Makes a job with this lease. `until` is the time at which its work has to be dead.
     pub(crate) fn new(note: LeaseNote, record: Option<JobRecord>, until: Duration) -> Self {
-        Self { note, record, until, copied: [None; 2], is_cancelled: false, is_revoked: false }
+        Self {
+            note,
+            record,
+            until,
+            copied: [None; 2],
+            is_cancelled: false,
+            is_revoked: false,
+            is_fetching: false,
+            upload: UploadState::default(),
+        }
     }
 }
 

@@ -31,6 +31,7 @@ mod identity;
 mod link;
 mod notes;
 mod sweeps;
+mod uploads;
 mod work;
 mod worker;
 

@@ -46,6 +46,7 @@ pub(crate) async fn run(state: Arc<WorkerState>) {
             // The next sweep is in an hour, and other workers sweep too.
             let retention = state.engine.options().retention;
             let _ = link.run(move |store| remove_expired(store, retention)).await;
+            sweep_objects(&state, &mut link).await;
         }
         match link.run(|store| store.silent(MOST_SILENT)).await {
             Ok(silent) => {
@@ -74,6 +75,18 @@ fn remove_expired(store: &mut PostgresStore, retention: Duration) -> Result<(), 
         if removed == 0 {
             return Ok(());
         }
+    }
+}
+
+/// Removes the objects of jobs that are gone. An object store that is away does not count as an outage of the database.
+async fn sweep_objects(state: &WorkerState, link: &mut StoreLink) {
+    let files = state.files.clone();
+    let swept = link.run(move |store| match files.sweep(store) {
+        Err(error) if error.is_of_artifacts() => Ok(Err(error)),
+        done => done.map(Ok),
+    });
+    if let Ok(Err(error)) = swept.await {
+        tracing::warn!("the files of removed jobs stay for an hour: {error}");
     }
 }
 

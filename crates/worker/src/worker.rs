@@ -9,9 +9,12 @@ use std::{
     time::Duration,
 };
 
-use tokio::{sync::Notify, task::JoinSet};
+use tokio::{
+    sync::{Notify, Semaphore},
+    task::JoinSet,
+};
 use unhang_jobs::engine::Engine;
-use unhang_postgres::{LeaseLengths, PostgresError, StoreAddress, WorkerList, WorkerNote};
+use unhang_postgres::{LeaseLengths, PostgresError, SharedFiles, StoreAddress, WorkerList, WorkerNote};
 use unhang_proc::identity::since_boot;
 
 use crate::{
@@ -23,7 +26,7 @@ use crate::{
     identity::WorkerIdentity,
     link::{StoreLink, jittered},
     notes::LeaseNotes,
-    sweeps,
+    sweeps, uploads,
     work::WorkResolver,
 };
 
@@ -95,6 +98,10 @@ pub struct Worker {
 pub(crate) struct WorkerState {
     pub(crate) engine: Engine,
     pub(crate) address: StoreAddress,
+    /// The places of files.
+    pub(crate) files: SharedFiles,
+    /// The right to write a file into an object store.
+    pub(crate) uploads: Semaphore,
     pub(crate) settings: WorkerSettings,
     pub(crate) identity: WorkerIdentity,
     pub(crate) resolver: Arc<dyn WorkResolver>,
@@ -114,12 +121,14 @@ pub(crate) struct WorkerState {
 }
 
 impl Worker {
-    /// Makes a worker on this engine, which is open on the data folder of `identity` and starts `settings.slots` jobs at the same time.
+    /// Makes a worker on this engine, which is open on the data folder of `identity` and starts `settings.slots` jobs at the same time. Files
+    /// of jobs go to the places that `files` names.
     #[must_use]
     pub fn new(
         engine: Engine,
         identity: WorkerIdentity,
         address: StoreAddress,
+        files: SharedFiles,
         settings: WorkerSettings,
         resolver: Arc<dyn WorkResolver>,
     ) -> Self {
@@ -127,6 +136,8 @@ impl Worker {
         let state = WorkerState {
             engine,
             address,
+            files,
+            uploads: Semaphore::new(uploads::AT_ONCE),
             settings,
             identity,
             resolver,
@@ -220,7 +231,8 @@ impl WorkerState {
 
     /// Returns all labels of the worker.
     pub(crate) fn labels(&self) -> Vec<String> {
-        self.settings.labels.iter().cloned().chain(self.resolver.own_labels()).collect()
+        let own = self.resolver.own_labels().into_iter().chain(self.files.label());
+        self.settings.labels.iter().cloned().chain(own).collect()
     }
 
     /// Takes no more jobs from now on.

@@ -28,6 +28,7 @@ mod jobs;
 mod listing;
 pub mod load;
 mod plain_client;
+pub mod private_moto;
 pub mod private_pgbouncer;
 pub mod private_postgres;
 mod remotes;

@@ -334,13 +334,19 @@ fn failed_tests(log: &str) -> String {
 fn examples(project: &Project) -> Result<(), ChoreFailure> {
     tools::PYTHON.require(project)?;
     let postgres = POSTGRES.program(project)?;
+    let moto = tools::moto_server(project)?;
     // The folder of a program in the PATH is the empty one, and the others are in the PATH too.
     let programs = postgres.parent().unwrap_or(Path::new(""));
     // Each test program of the workspace, as in the step before, so that cargo builds nothing.
     let arguments = ["test", "--workspace", "--locked", "--offline", "--tests", "--", "--ignored"];
     let task = project.cargo("examples", Duration::from_mins(20)).arguments(arguments);
     let pooler = PGBOUNCER.program(project)?;
-    run::run(task.variable("UNHANG_TEST_POSTGRES", programs).variable("UNHANG_TEST_PGBOUNCER", pooler))
+    let variables = [
+        ("UNHANG_TEST_POSTGRES", programs.as_os_str()),
+        ("UNHANG_TEST_PGBOUNCER", pooler.as_os_str()),
+        ("UNHANG_TEST_MOTO", moto.as_os_str()),
+    ];
+    run::run(variables.into_iter().fold(task, |task, (name, value)| task.variable(name, value)))
 }
 
 /// Installs and builds beforehand what later steps would wait for.

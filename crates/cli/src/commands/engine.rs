@@ -91,7 +91,8 @@ pub(super) fn options(layers: &[JobSettings]) -> Result<EngineOptions, CommandFa
     let mut options = EngineOptions::new(wanted_data_folder("jobs")?, ShimCommand::this_program());
     layers.iter().for_each(|layer| layer.apply(&mut options));
     let store = layers.iter().rev().find_map(|layer| layer.store.as_ref());
-    options.shared = store.filter(|store| !store.is_empty()).map(shared_store::jobs).transpose()?;
+    let store = store.filter(|store| !store.is_empty());
+    options.shared = store.map(|store| shared_store::jobs(store, layers)).transpose()?;
     Ok(options)
 }
 

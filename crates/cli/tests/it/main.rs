@@ -129,5 +129,6 @@ mod typed_by_people;
 mod typed_numbers;
 mod unlisted_tools;
 mod unread_files;
+mod worker_artifacts;
 mod workers;
 mod zoo_jobs;

@@ -15,14 +15,14 @@ use crate::{
 const PROGRAMS: &str = "UNHANG_TEST_POSTGRES";
 
 /// A database, and the machine on which jobs are submitted.
-struct SharedStore {
+pub(crate) struct SharedStore {
     jobs: Jobs,
     url: String,
     _server: PrivatePostgres,
 }
 
 impl SharedStore {
-    fn new(name: &str) -> Self {
+    pub(crate) fn new(name: &str) -> Self {
         let told = std::env::var_os(PROGRAMS);
         let programs = told
             .unwrap_or_else(|| panic!("{PROGRAMS} has to name the folder with the programs of PostgreSQL"));
@@ -30,19 +30,19 @@ impl SharedStore {
         Self { jobs: Jobs::new(), url: server.url(OWNER, PASSWORD, "postgres"), _server: server }
     }
 
-    fn sandbox(&self) -> &Sandbox {
+    pub(crate) fn sandbox(&self) -> &Sandbox {
         &self.jobs.sandbox
     }
 
     /// `unhang WORDS` on the machine that submits.
-    fn command(&self, words: &[&str]) -> Command {
+    pub(crate) fn command(&self, words: &[&str]) -> Command {
         let mut command = self.jobs.command(words);
         command.env("UNHANG_JOBS_STORE", &self.url);
         command
     }
 
     /// `unhang worker WORDS` on a machine of its own.
-    fn worker(&self, machine: &Sandbox, words: &[&str]) -> Command {
+    pub(crate) fn worker(&self, machine: &Sandbox, words: &[&str]) -> Command {
         let mut command = machine.unhang();
         let settings = ["--lease", "6s"];
         command.args(["worker"]).args(settings).args(words).env("UNHANG_MEMORY_LIMIT", "100");
@@ -51,7 +51,7 @@ impl SharedStore {
     }
 
     #[track_caller]
-    fn demand(&self, code: i32, words: &[&str]) -> (String, String) {
+    pub(crate) fn demand(&self, code: i32, words: &[&str]) -> (String, String) {
         let (found, stdout, stderr) = run_to_end(self.command(words));
         assert_eq!(found, code, "{words:?}; stdout: {stdout}; stderr: {stderr}");
         assert!(!stdout.contains(PASSWORD) && !stderr.contains("correct"), "{stdout}{stderr}");
@@ -59,7 +59,7 @@ impl SharedStore {
     }
 
     #[track_caller]
-    fn json(&self, words: &[&str]) -> Value {
+    pub(crate) fn json(&self, words: &[&str]) -> Value {
         let (stdout, _) = self.demand(0, words);
         serde_json::from_str(&stdout).unwrap_or_else(|error| panic!("no JSON ({error}): {stdout}"))
     }

@@ -37,6 +37,9 @@ use crate::{
 /// The time that a question may take. The store itself has a shorter limit for each operation.
 const LIMIT: Duration = Duration::from_secs(30);
 
+/// The time that each file of a job may take besides. An object store has a shorter limit for each object.
+const FILE_LIMIT: Duration = Duration::from_secs(90);
+
 /// The most questions at the same time.
 const MOST: usize = 16;
 
@@ -68,6 +71,14 @@ impl SharedAccess {
         &self,
         work: impl FnOnce(&dyn SharedJobs) -> Result<T, JobError> + Send + 'static,
     ) -> Result<T, JobError> {
+        self.ask_for(LIMIT, work).await
+    }
+
+    async fn ask_for<T: Send + 'static>(
+        &self,
+        limit: Duration,
+        work: impl FnOnce(&dyn SharedJobs) -> Result<T, JobError> + Send + 'static,
+    ) -> Result<T, JobError> {
         let (jobs, permits) = (Arc::clone(&self.jobs), Arc::clone(&self.permits));
         let asked = Box::pin(async move {
             // The semaphore is never closed.
@@ -79,9 +90,9 @@ impl SharedAccess {
             done.await.map_err(|_| JobError::Closed)?
         });
         let late = |_| JobError::Shared {
-            message: format!("the job store has not answered for {} s; ask again", LIMIT.as_secs()),
+            message: format!("the job store has not answered for {} s; ask again", limit.as_secs()),
         };
-        timeout(LIMIT, asked).await.map_err(late)?
+        timeout(limit, asked).await.map_err(late)?
     }
 
     /// Submits a job, and returns its status.
@@ -91,7 +102,8 @@ impl SharedAccess {
         data: DataFolder,
         rules: Rules,
     ) -> Result<JobStatus, JobError> {
-        self.ask(move |jobs| {
+        let files = u32::try_from(submission.inputs.len()).unwrap_or(u32::MAX);
+        self.ask_for(LIMIT.saturating_add(FILE_LIMIT.saturating_mul(files)), move |jobs| {
             let job = submission.to_shared(&data, rules, jobs)?;
             let record = &job.record;
             match jobs.submit(&job)? {
@@ -160,7 +172,7 @@ impl SharedAccess {
 
     /// Reads the results of a job, and the ends of its logs.
     pub(super) async fn results(&self, status: JobStatus) -> Result<Results, JobError> {
-        self.ask(move |jobs| {
+        self.ask_for(LIMIT + FILE_LIMIT, move |jobs| {
             let (id, record) = (status.record.job_id, &status.record);
             let has_ended = record.status.is_final();
             let read = |name: &str| -> Result<Option<Value>, JobError> {

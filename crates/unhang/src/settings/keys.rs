@@ -268,6 +268,23 @@ pub(super) const JOBS: &[SettingKey] = &[
          on this machine.",
     ),
     key(
+        "artifacts",
+        SettingKind::Text,
+        "The object store for large files of jobs in `store`: s3://BUCKET/PREFIX, or the absolute path of \
+         a folder that all machines share. Default: none; such files go to the database.",
+    ),
+    key(
+        "artifact-inline",
+        SettingKind::Size,
+        "The size of a file above which it goes to the object store. Default: 1MiB.",
+    ),
+    key(
+        "artifact-max",
+        SettingKind::Size,
+        "The size of the largest file that goes to the database. Default: 64MiB, and no file of a job has \
+         more.",
+    ),
+    key(
         "join-same-call",
         SettingKind::Flag,
         "Whether a repeated call of a server's tool joins the job of the first call and does not run \

@@ -131,6 +131,12 @@ pub struct JobSettings {
     pub join_same_call: Option<bool>,
     /// The store of many machines.
     pub store: Option<StoreUrl>,
+    /// The object store for large files of that store, as it was typed. Whoever opens it checks the text.
+    pub artifacts: Option<String>,
+    /// The bytes of a file above which it goes to the object store.
+    pub artifact_inline: Option<u64>,
+    /// The bytes of the largest file that goes to the store of many machines itself.
+    pub artifact_max: Option<u64>,
 }
 
 impl JobSettings {
@@ -310,6 +316,9 @@ fn jobs(section: &Section<'_>) -> Result<JobSettings, Complaint> {
         timeout: duration("timeout")?,
         join_same_call: section.get("join-same-call").map(|field| field.flag()).transpose()?,
         store: section.get("store").map(|field| field.text().map(StoreUrl::new)).transpose()?,
+        artifacts: section.get("artifacts").map(|field| field.text().map(str::to_owned)).transpose()?,
+        artifact_inline: section.get("artifact-inline").map(workers::file_size).transpose()?,
+        artifact_max: section.get("artifact-max").map(workers::file_size).transpose()?,
     })
 }
 

@@ -4,7 +4,7 @@
 
 use std::{fmt, time::Duration};
 
-use unhang_jobs::{shared_jobs::Placement, shared_work::is_label};
+use unhang_jobs::{document::MAX_DOCUMENT, shared_jobs::Placement, shared_work::is_label};
 
 use super::{
     keys::{ATTEMPTS, CONCURRENT, SettingKey, SettingKind, key},
@@ -121,6 +121,17 @@ pub(super) fn placement(section: &Section<'_>) -> Result<Placement, Complaint> {
     })
 }
 
+/// Reads a size of files of jobs. No file of a job is larger than a document of the named state.
+#[expect(clippy::needless_pass_by_value, reason = "the caller has no other use for it")]
+pub(super) fn file_size(field: SettingValue<'_>) -> Result<u64, Complaint> {
+    let size = field.size()?;
+    if size <= MAX_DOCUMENT {
+        return Ok(size);
+    }
+    let most = MAX_DOCUMENT >> 20;
+    Err(field.complaint(format!("no file of a job has more than {most}MiB, so this is at most {most}MiB")))
+}
+
 fn labels(field: &SettingValue<'_>) -> Result<Vec<String>, Complaint> {
     let label = |item: SettingValue<'_>| {
         let label = item.plain()?;
@@ -173,6 +184,18 @@ mod tests {
         let [a, b] = &settings.tools[..] else { panic!("two tools") };
         let demands = Placement { labels: vec!["gpu".to_owned()], is_repeatable: true, max_attempts: 5 };
         assert_eq!((&a.placement, &b.placement), (&demands, &Placement::default()));
+    }
+
+    #[test]
+    fn the_places_of_files_are_read_and_none_is_larger_than_a_file_of_a_job() {
+        let text = "[jobs]\nartifacts = \"s3://jobs/unhang\"\nartifact-inline = \"2MiB\"\nartifact-max = \"64MiB\"\n";
+        let jobs = read(text).unwrap().settings.jobs;
+        assert_eq!(jobs.artifacts.as_deref(), Some("s3://jobs/unhang"));
+        assert_eq!((jobs.artifact_inline, jobs.artifact_max), (Some(2 << 20), Some(64 << 20)));
+        for key in ["artifact-inline", "artifact-max"] {
+            let told = read(&format!("[jobs]\n{key} = \"65MiB\"\n")).unwrap_err().to_string();
+            assert!(told.contains(key) && told.contains("at most 64MiB"), "{told}");
+        }
     }
 
     #[test]

@@ -24,7 +24,7 @@ use unhang_jobs::{
     shims::ShimCommand,
     submission::Submission,
 };
-use unhang_postgres::{PasswordSources, PostgresJobs, PostgresStore, StoreAddress};
+use unhang_postgres::{PasswordSources, PostgresJobs, PostgresStore, SharedFiles, StoreAddress};
 use unhang_proc::{
     deadline::Deadline,
     spawn::{Launch, Process, Stream, spawn},
@@ -51,6 +51,11 @@ pub(crate) struct Cluster {
 impl Cluster {
     /// `name` is the name of the test.
     pub(crate) fn new(name: &str) -> Self {
+        Self::with_files(name, |_| SharedFiles::default())
+    }
+
+    /// The submitter puts files by these rules, which get the folder of the test.
+    pub(crate) fn with_files(name: &str, files: impl FnOnce(&Path) -> SharedFiles) -> Self {
         let told = std::env::var_os(PROGRAMS);
         let programs: PathBuf = told
             .unwrap_or_else(|| panic!("{PROGRAMS} has to name the folder with the programs of PostgreSQL"))
@@ -59,7 +64,7 @@ impl Cluster {
         let url = server.url(OWNER, PASSWORD, "postgres");
         let folder = tempfile::tempdir().unwrap();
         let mut options = EngineOptions::new(folder.path().join("submitter"), ShimCommand::this_program());
-        options.shared = Some(Arc::new(PostgresJobs::new(address(&url))));
+        options.shared = Some(Arc::new(PostgresJobs::new(address(&url)).with_files(files(folder.path()))));
         let (engine, _) = Engine::open(options).unwrap();
         Self { server, engine, folder, url }
     }

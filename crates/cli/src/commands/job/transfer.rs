@@ -52,7 +52,7 @@ struct TransferredState {
 
 pub(super) async fn run(context: &JobContext, arguments: &JobMove) -> CommandOutcome {
     let store = match &arguments.to {
-        Some(url) => Some(shared_store::jobs(url)?),
+        Some(url) => Some(shared_store::jobs(url, std::slice::from_ref(&context.of_file))?),
         None => context.options.shared.clone(),
     };
     let store = store.ok_or_else(|| {

@@ -97,6 +97,10 @@ impl WorkerPlan {
 pub(super) async fn run(arguments: &WorkerArguments) -> CommandOutcome {
     let plan = WorkerPlan::read(arguments).await?;
     let address = shared_store::address(&plan.store)?;
+    let files = shared_store::files(&[plan.jobs.clone()])?;
+    if let Some(artifacts) = &files.artifacts {
+        artifacts.check_access().map_err(|error| CommandFailure::usage(error.to_string(), None))?;
+    }
     // Its engine runs jobs here, whatever store others submit to.
     let own = JobSettings { store: None, max_concurrent: plan.rules.slots, ..plan.jobs.clone() };
     let options = options(&[own])?;
@@ -119,7 +123,7 @@ pub(super) async fn run(arguments: &WorkerArguments) -> CommandOutcome {
         Ok((identity, engine))
     })
     .await?;
-    let tools = WorkerTools::new(engine.clone(), plan.tools, any_command);
+    let tools = WorkerTools::new(engine.clone(), plan.tools, any_command, &files);
     let begins = format!(
         "worker {} runs {} at the same time for {}{}",
         identity.name(),
@@ -127,7 +131,7 @@ pub(super) async fn run(arguments: &WorkerArguments) -> CommandOutcome {
         address.shown(),
         tools.in_words()
     );
-    let worker = Worker::new(engine.clone(), identity, address, settings, Arc::new(tools));
+    let worker = Worker::new(engine.clone(), identity, address, files, settings, Arc::new(tools));
     let mut stops =
         signals().map_err(|error| CommandFailure::system("signals cannot be waited for", &error))?;
     let mut code = exit::DONE;

@@ -11,15 +11,16 @@ use unhang::{
         shared_work::{SharedWork, tool_label},
         submission::Submission,
     },
+    postgres::SharedFiles,
     promoted::EngineService,
     settings::ToolSettings,
     worker::{AnyCommand, CommandEnvironment, WorkRefusal, WorkResolver},
 };
 
-use crate::job_environment::{all_variables, inherited};
-
-/// The variables that may have the password of the store. No job gets them.
-const OF_THE_STORE: [&str; 2] = ["UNHANG_JOBS_STORE", "PGPASSWORD"];
+use crate::{
+    job_environment::{all_variables, inherited},
+    shared_store::keeps_from_jobs,
+};
 
 /// The tools of a worker.
 pub(super) struct WorkerTools {
@@ -37,9 +38,15 @@ impl fmt::Debug for WorkerTools {
 }
 
 impl WorkerTools {
-    /// Makes a worker that runs these tools, and any command if that is allowed.
-    pub(super) fn new(engine: Engine, tools: Vec<ToolSettings>, any_command: bool) -> Self {
-        let all = all_variables().filter(|(name, _)| !OF_THE_STORE.iter().any(|own| name == own));
+    /// Makes a worker that runs these tools, and any command if that is allowed. Its jobs do not get the access to its stores.
+    pub(super) fn new(
+        engine: Engine,
+        tools: Vec<ToolSettings>,
+        any_command: bool,
+        files: &SharedFiles,
+    ) -> Self {
+        let all = all_variables()
+            .filter(|(name, _)| !name.to_str().is_some_and(|name| keeps_from_jobs(name, files)));
         let environment = CommandEnvironment { usual: inherited().collect(), all: all.collect() };
         let service = EngineService::new(Ok(engine.clone()), environment.usual.clone())
             .with_all(environment.all.clone());
