@@ -25,10 +25,20 @@ pub(crate) struct DebianTool {
     package: &'static str,
     /// The folder of the program below `/`.
     folder: &'static str,
+    /// The argument with which it tells its version.
+    probe: &'static str,
     /// Programs beside it that it is used with.
     beside: &'static [&'static str],
     /// The packages of its libraries, as far as not every machine has them.
     needs: &'static [&'static str],
+}
+
+/// A file of a package, such as a library that another program loads.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct DebianFile {
+    package: &'static str,
+    /// The path of the file below the folder of libraries.
+    path: &'static str,
 }
 
 /// Packages that have files, and no program.
@@ -42,6 +52,7 @@ pub(crate) const BUILDAH: DebianTool = DebianTool {
     name: "buildah",
     package: "buildah",
     folder: PROGRAMS,
+    probe: "--version",
     beside: &[],
     needs: &["libassuan0", "libdevmapper1.02.1", "libgpgme11", "libseccomp2"],
 };
@@ -50,6 +61,7 @@ pub(crate) const QEMU_ARM64: DebianTool = DebianTool {
     name: "qemu-aarch64-static",
     package: "qemu-user-static",
     folder: PROGRAMS,
+    probe: "--version",
     beside: &[],
     needs: &[],
 };
@@ -58,6 +70,7 @@ pub(crate) const POSTGRES: DebianTool = DebianTool {
     name: "postgres",
     package: "postgresql-15",
     folder: "usr/lib/postgresql/15/bin",
+    probe: "--version",
     beside: &["initdb"],
     needs: &["libicu72", "libldap-2.5-0", "libpq5", "libsasl2-2", "libxml2"],
 };
@@ -66,9 +79,22 @@ pub(crate) const PGBOUNCER: DebianTool = DebianTool {
     name: "pgbouncer",
     package: "pgbouncer",
     folder: "usr/sbin",
+    probe: "--version",
     beside: &[],
     needs: &["libc-ares2", "libevent-2.1-7"],
 };
+/// It makes the network between the machines of `scale`.
+pub(crate) const IP: DebianTool = DebianTool {
+    name: "ip",
+    package: "iproute2",
+    folder: "bin",
+    probe: "-V",
+    beside: &[],
+    needs: &["libbpf1", "libbsd0", "libcap2", "libelf1", "libmd0", "libmnl0", "libtirpc3", "libxtables12"],
+};
+/// It comes between a program and its clock.
+pub(crate) const FAKETIME: DebianFile =
+    DebianFile { package: "libfaketime", path: "faketime/libfaketimeMT.so.1" };
 /// The C library for ARM64, below `usr/aarch64-linux-gnu`.
 pub(crate) const ARM64_LIBRARIES: DebianFiles = DebianFiles { packages: &["libc6-arm64-cross"] };
 
@@ -82,7 +108,7 @@ impl DebianTool {
         for program in [self.name.into(), installed] {
             let output = project.log(&format!("probe-{}", self.name));
             let probe = ProgramRun::new(&program, project.root(), output, VERSION_DEADLINE);
-            if run::run(probe.arguments(["--version"])).is_ok() {
+            if run::run(probe.arguments([self.probe])).is_ok() {
                 return Ok(program);
             }
         }
@@ -103,6 +129,28 @@ impl DebianTool {
                 Some(output) => ChoreFailure::new(told).with_output(output),
                 None => ChoreFailure::new(told),
             }
+        })
+    }
+}
+
+impl DebianFile {
+    /// Returns the file that is installed, or else unpacks it.
+    ///
+    /// # Errors
+    /// Fails if the machine neither has the file nor apt, or if apt cannot fetch the package.
+    pub(crate) fn file(&self, project: &Project) -> Result<PathBuf, ChoreFailure> {
+        let below = format!("usr/lib/{}-linux-gnu/{}", std::env::consts::ARCH, self.path);
+        let installed = Path::new("/").join(&below);
+        if installed.exists() {
+            return Ok(installed);
+        }
+        let unpacked = unpacked(project, &[self.package], |_| Ok(()));
+        unpacked.map(|root| root.join(below)).map_err(|failure| {
+            let told = format!(
+                "{} is needed: install the package {}; unpacking it from Debian's packages did not work either ({failure})",
+                self.path, self.package
+            );
+            ChoreFailure::new(told)
         })
     }
 }

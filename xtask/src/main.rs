@@ -26,6 +26,7 @@ mod real;
 mod report;
 mod rooms;
 mod run;
+mod scale;
 mod sdk;
 mod soak;
 mod standard_library;
@@ -54,6 +55,11 @@ Usage: cargo xtask VERB
                                          sessions on random programs, and 200 kills of
                                          servers and shims of jobs; PART is calls,
                                          restarts, sessions or kills
+  scale [--only PART[,PART]] [--short] [--seed N] [--binary PATH]
+                                         break a cluster of machines that share jobs and check what became of the
+                                         jobs, and measure the shared store; PART is matrix, outage, submit, claims,
+                                         logs, finished, rate or costs; needs root and takes an hour at most, with
+                                         --short two minutes
   fuzz [--only TARGET[,TARGET]] [--list] [--minutes N | --seconds N | --merge]
                                          run each fuzz target for 5 minutes, or for N; --merge adds the findings
                                          to the corpus
@@ -91,6 +97,7 @@ fn work(mut arguments: impl Iterator<Item = String>) -> Result<(), ChoreFailure>
         Some("dist") => dist::dist,
         Some("real") => real::real,
         Some("soak") => soak::soak,
+        Some("scale") => scale::scale,
         Some("mutants") => mutants::mutants,
         Some("fuzz") => fuzz::fuzz,
         Some("rooms") => rooms::rooms,

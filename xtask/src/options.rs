@@ -17,6 +17,8 @@ pub(crate) struct Options {
     pub(crate) with: Vec<String>,
     /// A small part of everything, for every change.
     pub(crate) quick: bool,
+    /// The form of a long chore that takes less than two minutes.
+    pub(crate) short: bool,
     /// Where random choices begin.
     pub(crate) seed: Option<u64>,
     /// The one session to repeat.
@@ -44,6 +46,7 @@ impl Options {
                 "--binary" => options.binary = Some(value()?),
                 "--with" => options.with.push(value()?),
                 "--quick" => options.quick = true,
+                "--short" => options.short = true,
                 "--seed" => options.seed = Some(number(&argument, &value()?)?),
                 "--session" => options.session = Some(number(&argument, &value()?)?),
                 "--seconds" => options.seconds = Some(number(&argument, &value()?)?),

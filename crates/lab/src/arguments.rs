@@ -23,6 +23,8 @@ pub(crate) enum LabCommand {
     Bench(BenchArguments),
     /// End the processes around jobs of slow calls, round by round, and check what became of the jobs
     Rounds(RoundsArguments),
+    /// Run jobs on a cluster of machines in namespaces, break it, judge the jobs, and measure the store
+    Scale(ScaleArguments),
     /// Run a faulty server, client or job, or score a wrapper on the corpus of hangs
     #[command(disable_help_flag = true)]
     Zoo(ZooArguments),
@@ -105,6 +107,74 @@ pub(crate) struct RoundsArguments {
     /// Number of rounds at the same time
     #[arg(long, value_name = "COUNT", default_value = "4", value_parser = clap::value_parser!(u16).range(1..=64))]
     pub(crate) at_once: u16,
+}
+
+/// `unhang-lab scale`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "This needs root for its namespaces, PostgreSQL 15, libfaketime, util-linux and iproute2.\n\
+    docs/reference/scale.md says what it demands.\n\n\
+    Exit codes: 0 done; 1 a job has a flaw, or a bar was missed (with --check); 2 wrong\n\
+    usage; 3 the cluster could not be made or used; 130 and 143 ended by SIGINT and SIGTERM."
+)]
+pub(crate) struct ScaleArguments {
+    #[command(flatten)]
+    pub(crate) product: ProductArguments,
+    /// A form of less than two minutes: fewer rounds, fewer rows
+    #[arg(long)]
+    pub(crate) short: bool,
+    /// The seed of the kill matrix, which decides everything but the timing [default: a new one, which is printed]
+    #[arg(long, value_name = "NUMBER")]
+    pub(crate) seed: Option<u64>,
+    /// The number of the first round of the kill matrix
+    #[arg(long, value_name = "NUMBER", default_value = "0")]
+    pub(crate) first: u64,
+    /// Number of rounds of the kill matrix with short leases [default: 200; with --short as many as there is time for]
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..=100_000))]
+    pub(crate) rounds: Option<u64>,
+    /// Do only these parts
+    #[arg(long, value_name = "PART,...", value_enum, value_delimiter = ',')]
+    pub(crate) only: Vec<ScalePart>,
+    /// Fail if a bar is missed
+    #[arg(long)]
+    pub(crate) check: bool,
+    /// The folder with the programs of PostgreSQL
+    #[arg(long, value_name = "DIR", default_value = "/usr/lib/postgresql/15/bin")]
+    pub(crate) postgres: PathBuf,
+    /// The library of faketime for programs with threads
+    #[arg(
+        long,
+        value_name = "FILE",
+        default_value = "/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1"
+    )]
+    pub(crate) faketime: PathBuf,
+    /// The folder below which the data of the run lie, on the disk that is measured [default: the folder for temporary files]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) folder: Option<PathBuf>,
+    /// Print text or JSON
+    #[arg(long, value_name = "FORMAT", default_value = "text", value_parser = ["text", "json"])]
+    pub(crate) output: String,
+}
+
+/// What `unhang-lab scale` can be confined to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum ScalePart {
+    // The kill matrix.
+    Matrix,
+    // The database is away.
+    Outage,
+    // Submissions.
+    Submit,
+    // Claims.
+    Claims,
+    // Logs.
+    Logs,
+    // Many finished jobs.
+    Finished,
+    // The rate of many workers.
+    Rate,
+    // What heartbeats, logs and rows cost. Without texts of their own the help names all on one line.
+    Costs,
 }
 
 /// What `unhang-lab bench` can be confined to.

@@ -6,7 +6,8 @@
 //!
 //! Invariants
 //!
-//! - The database's clock decides when a lease is over. No time of a worker or sweeper enters a row, but as something that people read.
+//! - The database's clock decides when a lease is over, unless it was set back. No time of a worker or sweeper enters a row, but as something
+//!   that people read.
 //! - What is written about a leased job names its token and demands that the job is active. A worker that lost its lease writes nothing.
 //! - A job that is not repeatable is never queued again.
 
@@ -126,6 +127,11 @@ pub struct SilentLease {
     /// The time when the work began, as the worker told it.
     pub started_at: Option<JobTimestamp>,
 }
+
+/// The lease of a row is over. A lease that ends later than a whole lease from now does not tell when it ends: the clock of the database was
+/// set back since. Then the clock of the sweeper decides alone, which has seen no heartbeat for a whole lease either.
+const IS_OVER: &str = "(lease_until < clock_timestamp()
+    OR lease_until > clock_timestamp() + lease_ms * interval '1 ms')";
 
 /// Puts a job back into the queue, with a pause of `$3` milliseconds.
 const QUEUE_AGAIN: &str = "UPDATE unhang.jobs
@@ -315,13 +321,16 @@ impl PostgresStore {
     pub fn silent(&mut self, limit: u32) -> Result<Vec<SilentLease>, PostgresError> {
         let rows = self.rows(
             "looked for lost workers",
-            "SELECT id, worker, token, heartbeat, claims,
-                is_repeatable AND claims < max_attempts AND NOT is_cancel_wanted,
-                (extract(epoch FROM clock_timestamp() - heard_at) * 1000)::float8,
-                lease_ms, lease_until < clock_timestamp(), is_repeatable AND is_cancel_wanted, started_at
-             FROM unhang.jobs
-             WHERE state = 'active' AND heard_at + lease_ms / $2 * interval '1 ms' < clock_timestamp()
-             ORDER BY heard_at LIMIT $1",
+            &format!(
+                "SELECT id, worker, token, heartbeat, claims,
+                    is_repeatable AND claims < max_attempts AND NOT is_cancel_wanted,
+                    (extract(epoch FROM clock_timestamp() - heard_at) * 1000)::float8,
+                    lease_ms, {IS_OVER}, is_repeatable AND is_cancel_wanted, started_at
+                 FROM unhang.jobs
+                 WHERE state = 'active' AND (heard_at + lease_ms / $2 * interval '1 ms' < clock_timestamp()
+                    OR heard_at > clock_timestamp())
+                 ORDER BY heard_at LIMIT $1"
+            ),
             &[(&i64::from(limit), Type::INT8), (&f64::from(SILENT_SHARE), Type::FLOAT8)],
         )?;
         let silent = |row: &Row| {
@@ -350,7 +359,7 @@ impl PostgresStore {
     pub fn queue_again(&mut self, lease: &SilentLease) -> Result<bool, PostgresError> {
         self.changes(
             "queued the job of a lost worker again",
-            &format!("{QUEUE_AGAIN} AND heartbeat = $4 AND lease_until < clock_timestamp()"),
+            &format!("{QUEUE_AGAIN} AND heartbeat = $4 AND {IS_OVER}"),
             &[
                 (&lease.id.as_str(), Type::TEXT),
                 (&lease.token, Type::TEXT),
@@ -396,11 +405,12 @@ impl PostgresStore {
     pub fn end_unreadable(&mut self, lease: &SilentLease) -> Result<bool, PostgresError> {
         self.changes(
             "ended the job of a lost worker",
-            "UPDATE unhang.jobs
-             SET state = 'lost', revision = revision + 1,
-                completed_at = (extract(epoch FROM clock_timestamp()) * 1000)::bigint
-             WHERE id = $1 AND token = $2 AND heartbeat = $3 AND state = 'active'
-                AND lease_until < clock_timestamp()",
+            &format!(
+                "UPDATE unhang.jobs
+                 SET state = 'lost', revision = revision + 1,
+                    completed_at = (extract(epoch FROM clock_timestamp()) * 1000)::bigint
+                 WHERE id = $1 AND token = $2 AND heartbeat = $3 AND state = 'active' AND {IS_OVER}"
+            ),
             &[(&lease.id.as_str(), Type::TEXT), (&lease.token, Type::TEXT), (&lease.heartbeat, Type::INT8)],
         )
     }
@@ -413,10 +423,11 @@ impl PostgresStore {
     pub fn end_lost(&mut self, lease: &SilentLease, record: &JobRecord) -> Result<bool, PostgresError> {
         self.changes(
             "ended the job of a lost worker",
-            "UPDATE unhang.jobs
-             SET state = $4, record = $5, completed_at = $6, revision = revision + 1
-             WHERE id = $1 AND token = $2 AND heartbeat = $3 AND state = 'active'
-                AND lease_until < clock_timestamp()",
+            &format!(
+                "UPDATE unhang.jobs
+                 SET state = $4, record = $5, completed_at = $6, revision = revision + 1
+                 WHERE id = $1 AND token = $2 AND heartbeat = $3 AND state = 'active' AND {IS_OVER}"
+            ),
             &[
                 (&lease.id.as_str(), Type::TEXT),
                 (&lease.token, Type::TEXT),

@@ -29,7 +29,8 @@ const MIGRATIONS: &[Migration] = &[Migration {
     // No index has a column that a heartbeat changes: the database then writes nothing but the row.
     // Records are text: the type for JSON refuses the character U+0000, and nothing here looks into them.
     // The search for the next job is a function, which chooses its plan itself. Statistics of a queue are old as soon as they are made, and
-    // with wrong ones the database sorts the whole queue for each claim.
+    // with wrong ones the database sorts the whole queue for each claim. No pause is longer than five minutes: a later time is from before
+    // the clock was set back.
     sql: "
         CREATE TABLE unhang.jobs (
             sequence bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -121,7 +122,8 @@ const MIGRATIONS: &[Migration] = &[Migration {
             AS $$
                 SELECT sequence FROM unhang.jobs
                 WHERE state = 'queued' AND labels <@ worker_labels
-                    AND (not_before IS NULL OR not_before <= clock_timestamp())
+                    AND (not_before IS NULL
+                        OR not_before NOT BETWEEN clock_timestamp() AND clock_timestamp() + interval '5 min')
                 ORDER BY sequence LIMIT 1 FOR UPDATE SKIP LOCKED
             $$;
     ",

@@ -5,7 +5,7 @@
 //! compare with. The remotes are servers over HTTP. The clients start a command, misbehave towards it, and say what came of it; the jobs talk to nobody.
 //!
 //! [`load`] is the load generator of `unhang-lab bench`, [`corpus`] drives any wrapper through cases of broken promises, and [`rounds`]
-//! ends the processes around jobs of slow calls. They live here because they share no code with what they measure either.
+//! ends the processes around jobs of slow calls. `scale` makes a cluster of machines on this one. They live here because they share no code with what they measure either.
 //!
 //! # Invariants
 //!
@@ -33,6 +33,8 @@ pub mod private_pgbouncer;
 pub mod private_postgres;
 mod remotes;
 pub mod rounds;
+#[cfg(target_os = "linux")]
+pub mod scale;
 mod signals;
 mod tasks;
 mod web;

@@ -17,7 +17,7 @@ use crate::failure::ChoreFailure;
 use crate::options::Options;
 use crate::project::Project;
 use crate::run::{self, ProgramRun};
-use crate::{dist as packing, other_systems, real, report, rooms, sdk, tools, units};
+use crate::{dist as packing, other_systems, real, report, rooms, scale as scaling, sdk, tools, units};
 
 /// Steps that run at the same time as those of the other lanes of their stage. The next stage begins after them.
 pub(super) type Stage = &'static [StepLane];
@@ -244,6 +244,11 @@ const USES: Stage = &[
                 about: "a short soak: calls, restarts, sessions on random programs, kills of servers and shims",
                 work: StepWork::Own(soak),
             },
+            CiStep {
+                name: "scale",
+                about: "jobs on several machines keep their promises while machines, database, network and clocks break; needs root",
+                work: StepWork::Own(scale),
+            },
         ],
     },
     StepLane {
@@ -419,6 +424,11 @@ fn soak(project: &Project) -> Result<(), ChoreFailure> {
     // The soak counts its own descriptors, so it has a process for itself.
     let task = ProgramRun::new(run::this_program_path()?, project.root(), project.log("soak"), SOAK_DEADLINE);
     run::run(task.arguments(["soak", "--quick", "--binary"]).arguments([project.shipped()]))
+}
+
+fn scale(project: &Project) -> Result<(), ChoreFailure> {
+    let binary = Some(project.shipped().display().to_string());
+    scaling::scale(project, &Options { short: true, binary, ..Options::default() })
 }
 
 #[cfg(test)]

@@ -166,3 +166,29 @@ fn a_job_that_is_not_repeatable_never_runs_again_and_its_true_end_counts() {
     assert!(store.finish(&completed(&record), Some(&holder)).unwrap(), "its worker comes back with the end");
     assert_eq!(store.get(id).unwrap().unwrap().record.status, JobState::Completed);
 }
+
+/// A clock of the database that was set back leaves times of the future in the rows, and nobody waits for them.
+#[test]
+#[ignore = "needs PostgreSQL; cargo xtask ci --only examples"]
+fn a_clock_that_was_set_back_keeps_no_job_waiting() {
+    let database = TestDatabase::new();
+    let mut store = database.connect();
+    let record = submit(&mut store, &repeatable(3));
+    let id = record.job_id;
+    let step = |columns: &str| {
+        let later = columns.split(' ').map(|column| format!("{column} = {column} + interval '1 hour'"));
+        database.execute(&format!("UPDATE unhang.jobs SET {}", later.collect::<Vec<_>>().join(", ")));
+    };
+    lease(&mut store, &claim("one", "first"), SHORT).unwrap();
+    step("heard_at lease_until");
+    let over = expired(&mut store, id);
+    assert_eq!((over.is_over, over.silent_for), (true, Duration::ZERO));
+    assert!(store.queue_again(&over).unwrap());
+    // A pause is five minutes at most.
+    assert!(lease(&mut store, &claim("two", "second"), SHORT).is_none(), "the pause of a lost lease");
+    step("not_before");
+    assert!(lease(&mut store, &claim("two", "second"), SHORT).is_some());
+    step("heard_at lease_until");
+    let over = expired(&mut store, id);
+    assert!(store.end_lost(&over, &completed(&record)).unwrap());
+}
