@@ -6,12 +6,30 @@ use std::sync::Arc;
 
 use unhang::{
     jobs::shared_jobs::SharedJobs,
+    promoted::EngineService,
     settings::{JobSettings, StoreUrl},
 };
 use unhang_terminal::failure::CommandFailure;
 
 #[cfg(feature = "postgres")]
-pub(crate) use self::with_postgres::{address, files, keeps_from_jobs};
+pub(crate) use self::with_postgres::{address, files, keeps_from_jobs, show_calls};
+
+/// Shows the slow calls behind a service in a store, from the moment when the data folder is open until this is dropped.
+#[cfg(feature = "postgres")]
+pub(crate) async fn show_calls_of(service: Arc<EngineService>, store: StoreUrl) {
+    // The store was opened for the engine, so the address is known to be right.
+    let Ok(address) = address(&store) else { return };
+    if service.until_opened().await.is_some()
+        && let Ok(engine) = service.engine().await
+    {
+        let _until_dropped = show_calls(&engine, address);
+        std::future::pending::<()>().await;
+    }
+}
+
+/// Does nothing, because there is no store.
+#[cfg(not(feature = "postgres"))]
+pub(crate) async fn show_calls_of(_: Arc<EngineService>, _: StoreUrl) {}
 
 /// Makes the store at this address for an engine. It connects with the first operation. Each of `layers` overrides those before it.
 #[cfg(feature = "postgres")]
@@ -37,16 +55,24 @@ mod with_postgres {
     use std::{env, path::PathBuf};
 
     use unhang::{
+        jobs::engine::Engine,
         postgres::{
             PasswordSources, SharedFiles, StoreAddress,
             artifacts::{ACCESS_VARIABLES, ArtifactLocation, ArtifactStore, ObjectAccess},
         },
         settings::{JobSettings, StoreUrl},
+        worker::CallMirror,
     };
     use unhang_terminal::failure::CommandFailure;
 
     /// The variables that may have the password of the store. No job gets them.
     const OF_THE_STORE: [&str; 2] = ["UNHANG_JOBS_STORE", "PGPASSWORD"];
+
+    /// Shows the slow calls of this engine's data folder in a store, until the result is dropped. Says so if that cannot be.
+    pub(crate) fn show_calls(engine: &Engine, address: StoreAddress) -> Option<CallMirror> {
+        let mirror = CallMirror::start(engine.clone(), address);
+        mirror.inspect_err(|error| tracing::warn!("slow calls are not shown in the job store: {error}")).ok()
+    }
 
     /// Returns whether a worker with these places of files keeps a variable from its jobs. The variables of a bucket are the jobs' own
     /// matter if unhang has no bucket.

@@ -61,6 +61,8 @@ pub(crate) const CANCEL: &str = "cancel";
 pub(crate) const UNHELD: &str = "unheld";
 /// The time until which the work may run.
 pub(crate) const LEASE: &str = "lease.json";
+/// The mark of a call that the store of many machines has, or has had.
+pub const IN_STORE: &str = "in-store";
 /// All arguments of the tool call.
 pub const ARGUMENTS: &str = "input.json";
 /// The log of the work's stdout.

@@ -21,7 +21,7 @@ use crate::{
     folder::{ARGUMENTS, ERROR, LEASE, RESULT},
     id::JobId,
     log::{LogPage, LogStream, MAX_PAGE},
-    record::JobRecord,
+    record::{CallRecord, JobRecord},
     shared_jobs::{DocumentName, EndedJob, SharedJobs},
 };
 
@@ -68,6 +68,7 @@ pub async fn transfer_job(
         logs.extend(log(engine, id, stream).await?.into_iter().map(|page| (stream, page)));
     }
     let work_folder = engine.work_folder(&record);
+    let record = JobRecord { call: record.call.as_ref().map(CallRecord::for_other_machines), ..record };
     let ended = EndedJob { record, files, logs };
     let store = Arc::clone(store);
     let taken = spawn_blocking(move || store.take(&ended)).await.map_err(|_| JobError::Closed)?;

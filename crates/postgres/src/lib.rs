@@ -19,6 +19,7 @@ mod error;
 mod files;
 mod hints;
 mod leases;
+mod machine_calls;
 mod outputs;
 mod password_file;
 mod schema;
@@ -37,6 +38,7 @@ pub use self::{
     files::{ARTIFACT_INLINE, ARTIFACT_MAX, FilePlace, SharedFiles},
     hints::{ListenerEnd, StoreHint, listen_for_hints},
     leases::{JobHeartbeat, LeaseLengths, LeaseRenewal, LeaseRequest, LeasedJob, SilentLease},
+    machine_calls::MachineCalls,
     outputs::LogExtent,
     shared_jobs::PostgresJobs,
     store::{PostgresStore, SharedOrders, WorkerClaim},

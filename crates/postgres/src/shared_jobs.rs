@@ -278,8 +278,11 @@ fn status(mut record: unhang_jobs::record::JobRecord, row: &Row) -> JobStatus {
         let lease = length(row.get::<_, Option<f64>>("lease_ms").unwrap_or_default());
         if silent_for > (lease / SILENT_SHARE).min(LONGEST_SILENCE) {
             sight.silent_for = Some(silent_for);
-            let worker = sight.worker.as_deref().unwrap_or_default();
-            wait_reason = Some(format!("its worker {worker} has been silent for {} s", silent_for.as_secs()));
+            let (worker, silent) = (sight.worker.as_deref().unwrap_or_default(), silent_for.as_secs());
+            wait_reason = Some(match &record.call {
+                Some(_) => format!("no unhang process of its machine {worker} has told of it for {silent} s"),
+                None => format!("its worker {worker} has been silent for {silent} s"),
+            });
         }
     }
     if row.get::<_, Option<bool>>("has_worker") == Some(false) {

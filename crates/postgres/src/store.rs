@@ -407,6 +407,7 @@ pub(crate) fn unix_millis(moment: JobTimestamp) -> i64 {
     i64::try_from(moment.millis()).unwrap_or(i64::MAX)
 }
 
+/// Returns the retention with which a job was accepted, in milliseconds.
 pub(crate) fn retention(record: &JobRecord) -> i64 {
     let told = record.rules.retention_ms.unwrap_or_default().min(LONGEST_RETENTION);
     i64::try_from(told).unwrap_or(i64::MAX)

@@ -352,7 +352,7 @@ fn hint_pause(misses: u32) -> Duration {
 ///
 /// # Errors
 /// Fails if the system has no random source.
-fn token() -> Result<String, getrandom::Error> {
+pub(crate) fn token() -> Result<String, getrandom::Error> {
     let mut bytes = [0; 16];
     getrandom::fill(&mut bytes)?;
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())

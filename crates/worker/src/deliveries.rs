@@ -10,7 +10,7 @@ use std::{sync::Arc, time::Duration};
 
 use tokio::time::{sleep, timeout};
 use unhang_jobs::{
-    engine::JobStatus,
+    engine::{Engine, JobStatus},
     error::JobError,
     folder::ERROR,
     id::JobId,
@@ -23,7 +23,7 @@ use unhang_jobs::{
 use unhang_postgres::{DocumentChange, PostgresError, PostgresStore, StateDocuments, WorkerClaim};
 
 use crate::{
-    held::HeldJob,
+    held::{HeldJob, HeldJobs},
     link::StoreLink,
     uploads::{self, FileDelivery},
     worker::WorkerState,
@@ -91,14 +91,15 @@ async fn deliver(state: &Arc<WorkerState>, link: &mut StoreLink, job: &HeldJob) 
     };
     let has_ended = status.record.status.is_final();
     for (index, stream) in STREAMS.into_iter().enumerate() {
-        copy_log(state, link, job, index, stream, has_ended).await?;
+        copy_log(&state.engine, &state.held, link, job, index, stream, has_ended).await?;
     }
     if has_ended { end(state, link, job, &status).await } else { Ok(()) }
 }
 
 /// Copies what is new in a log; all of it if the job has ended.
-async fn copy_log(
-    state: &WorkerState,
+pub(crate) async fn copy_log(
+    engine: &Engine,
+    held_jobs: &HeldJobs,
     link: &mut StoreLink,
     job: &HeldJob,
     index: usize,
@@ -111,7 +112,7 @@ async fn copy_log(
         None => link.run(move |store| store.log_extent(id, stream)).await?.end.saturating_sub(base),
     };
     loop {
-        let page = match state.engine.raw_logs(id, stream, offset, PAGE).await {
+        let page = match engine.raw_logs(id, stream, offset, PAGE).await {
             Ok(page) => page,
             Err(error) => {
                 tracing::debug!("the worker cannot read a log of job {id}: {error}");
@@ -133,7 +134,7 @@ async fn copy_log(
             break;
         }
     }
-    state.held.change(id, &job.note.token, |held| held.copied[index] = Some(offset));
+    held_jobs.change(id, &job.note.token, |held| held.copied[index] = Some(offset));
     Ok(())
 }
 

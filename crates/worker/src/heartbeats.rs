@@ -25,11 +25,23 @@ use crate::{
 const NEWS: Duration = Duration::from_secs(1);
 
 /// A heartbeat with everything that it says, for another thread.
-struct OwnedHeartbeat {
-    id: JobId,
-    token: String,
-    started_at: Option<JobTimestamp>,
-    progress: Option<JobProgress>,
+pub(crate) struct OwnedHeartbeat {
+    pub(crate) id: JobId,
+    pub(crate) token: String,
+    pub(crate) started_at: Option<JobTimestamp>,
+    pub(crate) progress: Option<JobProgress>,
+}
+
+impl OwnedHeartbeat {
+    /// Returns the heartbeat as the store takes it.
+    pub(crate) fn borrowed(&self) -> JobHeartbeat<'_> {
+        JobHeartbeat {
+            id: self.id,
+            token: &self.token,
+            started_at: self.started_at,
+            progress: self.progress.as_ref(),
+        }
+    }
 }
 
 /// Sends heartbeats until it is aborted.
@@ -74,15 +86,7 @@ async fn beat(state: &Arc<WorkerState>, link: &mut StoreLink, ends: &mut JoinSet
     let sent_at = lease_clock();
     let note = state.note();
     let renewed = link.run(move |store| {
-        let borrowed: Vec<JobHeartbeat<'_>> = heartbeats
-            .iter()
-            .map(|heartbeat| JobHeartbeat {
-                id: heartbeat.id,
-                token: &heartbeat.token,
-                started_at: heartbeat.started_at,
-                progress: heartbeat.progress.as_ref(),
-            })
-            .collect();
+        let borrowed: Vec<JobHeartbeat<'_>> = heartbeats.iter().map(OwnedHeartbeat::borrowed).collect();
         // The leases come first: a job matters more than a list of workers.
         let renewed = if borrowed.is_empty() { Vec::new() } else { store.renew(&borrowed)? };
         Ok((renewed, WorkerList(store).announce(&note)?))

@@ -24,6 +24,9 @@ use crate::error::WorkerError;
 /// The folder of a worker, in its data folder.
 const FOLDER: &str = "worker";
 
+/// The folder of what a data folder tells of its calls, in the data folder.
+const CALLS_FOLDER: &str = "calls";
+
 /// The file with the name.
 const NAME: &str = "name";
 
@@ -49,17 +52,27 @@ impl WorkerIdentity {
     /// # Errors
     /// Fails if another worker has the folder, or if the name can be neither read nor written.
     pub fn take(data_folder: &Path) -> Result<Self, WorkerError> {
-        let folder = data_folder.join(FOLDER);
+        // A killed worker may hold the lock until the system has taken it apart.
+        let taken = Self::in_folder(data_folder.join(FOLDER), WaitLimit::after(LOCK_LIMIT))?;
+        taken.ok_or_else(|| WorkerError::FolderTaken(data_folder.to_owned()))
+    }
+
+    /// Takes the data folder for this process, which then tells the store of its calls. Returns `None` if another process does that. The
+    /// name is not that of a worker on the folder: a worker looks for jobs under its own name.
+    pub(crate) fn take_for_calls(data_folder: &Path) -> Result<Option<Self>, WorkerError> {
+        Self::in_folder(data_folder.join(CALLS_FOLDER), WaitLimit::after(Duration::ZERO))
+    }
+
+    /// Takes the lock of a folder, and reads or draws its name. Returns `None` if another process has the lock.
+    fn in_folder(folder: PathBuf, limit: WaitLimit) -> Result<Option<Self>, WorkerError> {
         let failed = |path: &Path| {
             let path = path.to_owned();
             move |error: io::Error| WorkerError::File { path, error }
         };
         fs::DirBuilder::new().recursive(true).mode(0o700).create(&folder).map_err(failed(&folder))?;
         let lock_file = folder.join("lock");
-        // A killed worker may hold the lock until the system has taken it apart.
-        let lock = look_until(WaitLimit::after(LOCK_LIMIT), LOCK_LOOK, || Lock::try_take(&lock_file));
-        let lock = lock.map_err(failed(&lock_file))?;
-        let lock = lock.ok_or_else(|| WorkerError::FolderTaken(data_folder.to_owned()))?;
+        let lock = look_until(limit, LOCK_LOOK, || Lock::try_take(&lock_file));
+        let Some(lock) = lock.map_err(failed(&lock_file))? else { return Ok(None) };
         let (host, name_file) = (host(), folder.join(NAME));
         let known = read_at_most(&name_file, LONGEST_NAME as u64)
             .map_err(|error| failed(&name_file)(io::Error::other(error)))?;
@@ -74,7 +87,7 @@ impl WorkerIdentity {
                 name
             }
         };
-        Ok(Self { name, host, folder, _lock: lock })
+        Ok(Some(Self { name, host, folder, _lock: lock }))
     }
 
     /// Returns the name, which no other worker has.

@@ -13,6 +13,8 @@
 //! sweeps      store ─ leases of silent workers ─► queued again, or lost
 //! ```
 //!
+//! Calls of servers that became jobs cannot move. A [`CallMirror`] shows those of a data folder in the store.
+//!
 //! Invariants
 //!
 //! - A job is given to the engine only while its lease holds. The supervisor has the end of the lease from the beginning, and kills the
@@ -21,6 +23,7 @@
 //! - What happened is on this machine's disk until the store has it. A store that is away delays the news and loses none.
 //! - A worker that ends leaves its jobs to their supervisors. The next worker on the data folder goes on with them.
 
+mod calls;
 mod claims;
 mod deliveries;
 mod error;
@@ -36,6 +39,7 @@ mod work;
 mod worker;
 
 pub use self::{
+    calls::CallMirror,
     error::WorkerError,
     identity::{WorkerIdentity, known_name},
     work::{AnyCommand, CommandEnvironment, WorkRefusal, WorkResolver},

@@ -22,7 +22,8 @@ pub(crate) struct StoreLink {
     /// `None` while an operation runs, or after one has panicked.
     store: Option<PostgresStore>,
     address: StoreAddress,
-    /// The purpose of the connection, as the end of a sentence.
+    /// The subject and the end of a sentence about the purpose of the connection.
+    subject: &'static str,
     purpose: &'static str,
     failures: u32,
 }
@@ -30,7 +31,12 @@ pub(crate) struct StoreLink {
 impl StoreLink {
     /// Makes a link that connects with its first operation.
     pub(crate) fn new(address: StoreAddress, purpose: &'static str) -> Self {
-        Self { store: None, address, purpose, failures: 0 }
+        Self::of("the worker", address, purpose)
+    }
+
+    /// Makes a link of somebody else than a worker.
+    pub(crate) fn of(subject: &'static str, address: StoreAddress, purpose: &'static str) -> Self {
+        Self { store: None, address, subject, purpose, failures: 0 }
     }
 
     /// Runs an operation.
@@ -66,10 +72,10 @@ impl StoreLink {
     fn tell(&mut self, error: Option<&PostgresError>) {
         match error {
             Some(error) if self.failures == 0 => {
-                tracing::warn!("the worker cannot {}: {error}; it tries again", self.purpose);
+                tracing::warn!("{} cannot {}: {error}; it tries again", self.subject, self.purpose);
             }
             Some(_) => {}
-            None if self.failures > 0 => tracing::info!("the worker can {} again", self.purpose),
+            None if self.failures > 0 => tracing::info!("{} can {} again", self.subject, self.purpose),
             None => {}
         }
         self.failures = if error.is_some() { self.failures.saturating_add(1) } else { 0 };

@@ -34,7 +34,7 @@ pub(crate) struct LeaseNote {
     pub(crate) claims: u32,
     /// The time from a heartbeat until the lease is over, in milliseconds.
     pub(crate) length_ms: u64,
-    /// Whether the engine has got the job.
+    /// Whether the engine has got the job. For a call, which the engine has from the beginning: whether the store has got it.
     pub(crate) has_begun: bool,
     /// The offsets of the two logs in the store at which this attempt begins.
     pub(crate) log_bases: [u64; 2],

@@ -110,6 +110,7 @@ fn settle(store: &mut PostgresStore, lease: &SilentLease) -> Result<(), Postgres
     };
     let ending = match lease.is_cancelled {
         true => EndRecord::without_run(JobEnd::Cancelled),
+        false if record.call.is_some() => lost_call(worker, lease.silent_for),
         false => lost(worker, lease.silent_for, lease.claims),
     };
     record.end(&EndRecord { started_at: lease.started_at, ..ending });
@@ -117,6 +118,18 @@ fn settle(store: &mut PostgresStore, lease: &SilentLease) -> Result<(), Postgres
         tracing::warn!("job {id} is lost: its worker {worker} was silent for {silent} s");
     }
     Ok(())
+}
+
+/// Returns the end of a call of which its machine tells nothing more.
+fn lost_call(machine: &str, silent_for: Duration) -> EndRecord {
+    let silent = silent_for.as_secs();
+    EndRecord::without_run(JobEnd::Lost).because(
+        EndReason::WorkerLost,
+        format!(
+            "no unhang process of its machine {machine} has told of the call for {silent} s; the next one there \
+             tells its true end"
+        ),
+    )
 }
 
 /// Returns the end of a job whose worker is lost.

@@ -26,7 +26,7 @@ use unhang::{
         shims::ShimCommand,
         store::{Rebuilt, StoreError},
     },
-    settings::JobSettings,
+    settings::{JobSettings, StoreUrl},
 };
 use unhang_terminal::{failure::CommandFailure, failure::Format, output};
 
@@ -90,10 +90,14 @@ pub(super) fn to_its_end(
 pub(super) fn options(layers: &[JobSettings]) -> Result<EngineOptions, CommandFailure> {
     let mut options = EngineOptions::new(wanted_data_folder("jobs")?, ShimCommand::this_program());
     layers.iter().for_each(|layer| layer.apply(&mut options));
-    let store = layers.iter().rev().find_map(|layer| layer.store.as_ref());
-    let store = store.filter(|store| !store.is_empty());
-    options.shared = store.map(|store| shared_store::jobs(store, layers)).transpose()?;
+    options.shared = store(layers).map(|store| shared_store::jobs(store, layers)).transpose()?;
     Ok(options)
+}
+
+/// Returns the store of many machines that these settings name, if they name one. Each of `layers` overrides those before it.
+pub(super) fn store(layers: &[JobSettings]) -> Option<&StoreUrl> {
+    let store = layers.iter().rev().find_map(|layer| layer.store.as_ref());
+    store.filter(|store| !store.is_empty())
 }
 
 /// Returns the data folder that the environment names. Fails with a hint if it names none, because there is something to keep. Also fails

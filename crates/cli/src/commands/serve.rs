@@ -38,7 +38,7 @@ use unhang::{
         shared_fate::ties,
     },
     promoted::{CallsEnd, EngineService},
-    settings::{JobSettings, file_schema},
+    settings::{JobSettings, StoreUrl, file_schema},
     sharing::{MeetingPoint, Sharing, SharingSpec},
     telemetry::{Telemetry, TelemetrySpec},
     tools::{CurrentTable, Table, ToolListing, Toolbox, service::JobService},
@@ -52,7 +52,7 @@ use self::{
     reload::{Current, Entrance, Reload, stamp},
     service_manager::HandedSockets,
 };
-use super::engine::options;
+use super::engine::{options, store};
 use crate::{
     arguments::{Serve, bridge::BridgeArguments},
     commands::client::{
@@ -63,6 +63,7 @@ use crate::{
     diagnostics::{Diagnostics, KeptLog, LOG_HINT},
     job_environment::{all_variables, inherited},
     own_program::{adopt_orphans_of_container, call_holder_command},
+    shared_store::show_calls_of,
     signals::{signals, signals_and_hangups},
 };
 
@@ -177,6 +178,7 @@ async fn served(
         given,
         table,
         service,
+        store,
         mut lineup,
         meeting_point,
         http_settings,
@@ -221,6 +223,9 @@ async fn served(
     tokio::spawn(reap());
     let awake = sharing.servers();
     tokio::spawn(async move { awake.stay_awake().await });
+    if let Some(store) = store {
+        tokio::spawn(show_calls_of(Arc::clone(&service), store));
+    }
     let (opens, takes) = (Arc::clone(&service), sharing.shared());
     tokio::spawn(async move {
         if let Some(promoted) = opens.until_opened().await {
@@ -342,6 +347,8 @@ struct PreparedServe {
     given: InheritedVariables,
     table: Table,
     service: Arc<EngineService>,
+    /// The store of many machines, if the jobs are there.
+    store: Option<StoreUrl>,
     lineup: ServerSet,
     /// The place where this window meets others with the same servers.
     meeting_point: Option<MeetingPoint>,
@@ -410,7 +417,9 @@ fn prepare(
 
     let of_flags =
         JobSettings { store: serve.gateway.store.url.clone(), ..serve.gateway.job_limits.settings() };
-    let options = options(&[jobs, of_flags]).map_err(|failure| failure.message)?;
+    let layers = [jobs, of_flags];
+    let options = options(&layers).map_err(|failure| failure.message)?;
+    let store = store(&layers).cloned();
     tracing::info!("{} jobs may run at the same time", options.rules.max_concurrent);
     let again = options.clone();
     let open_again = move || Engine::open(again.clone()).map(|(engine, _)| engine);
@@ -439,6 +448,7 @@ fn prepare(
         given,
         table,
         service,
+        store,
         lineup,
         meeting_point,
         http_settings,

@@ -98,8 +98,15 @@ impl Sandbox {
 
     /// One in which a worker keeps its name and jobs.
     pub(crate) fn with_worker() -> Sandbox {
-        let mut sandbox = Sandbox::with_jobs();
+        let mut sandbox = Sandbox::with_shown_calls();
         sandbox.may_keep.push("state/worker");
+        sandbox
+    }
+
+    /// One in which jobs are kept, and slow calls are shown in a store of many machines.
+    pub(crate) fn with_shown_calls() -> Sandbox {
+        let mut sandbox = Sandbox::with_jobs();
+        sandbox.may_keep.push("state/calls");
         sandbox
     }
 

@@ -114,6 +114,7 @@ mod slow_outlives;
 mod slow_questions;
 mod slow_restarts;
 mod slow_same_call;
+mod slow_shared;
 mod slow_streams;
 mod slow_surroundings;
 mod slow_tasks;

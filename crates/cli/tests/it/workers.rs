@@ -18,7 +18,7 @@ const PROGRAMS: &str = "UNHANG_TEST_POSTGRES";
 pub(crate) struct SharedStore {
     jobs: Jobs,
     url: String,
-    _server: PrivatePostgres,
+    pub(crate) server: PrivatePostgres,
 }
 
 impl SharedStore {
@@ -27,11 +27,16 @@ impl SharedStore {
         let programs = told
             .unwrap_or_else(|| panic!("{PROGRAMS} has to name the folder with the programs of PostgreSQL"));
         let server = PrivatePostgres::start(programs.as_ref(), name, "fsync = off").expect("a server");
-        Self { jobs: Jobs::new(), url: server.url(OWNER, PASSWORD, "postgres"), _server: server }
+        let jobs = Jobs { sandbox: Sandbox::with_shown_calls() };
+        Self { jobs, url: server.url(OWNER, PASSWORD, "postgres"), server }
     }
 
     pub(crate) fn sandbox(&self) -> &Sandbox {
         &self.jobs.sandbox
+    }
+
+    pub(crate) fn url(&self) -> &str {
+        &self.url
     }
 
     /// `unhang WORDS` on the machine that submits.

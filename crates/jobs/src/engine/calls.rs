@@ -48,7 +48,7 @@ use super::{
 };
 use crate::{
     error::JobError,
-    folder::{ARGUMENTS, ERROR, FileError, LOCK, RESULT, presence::AWAY_LIMIT},
+    folder::{ARGUMENTS, LOCK, RESULT, presence::AWAY_LIMIT},
     id::JobId,
     progress::JobProgress,
     questions::{self, CallQuestion},
@@ -526,45 +526,10 @@ impl Engine {
         self.run_write(CHANGE_LIMIT, move |inner| same_calls::end_joining(inner, id)).await
     }
 
-    /// Returns the result of a call that has ended with one, as JSON, as its server gave it; `None` otherwise.
-    ///
-    /// # Errors
-    /// Fails if there is no such job, or its files cannot be read.
-    pub async fn call_result(&self, id: JobId) -> Result<Option<String>, JobError> {
-        self.text_of(id, RESULT).await
-    }
-
-    /// Returns the error that the caller of a failed call would have had, as JSON; `None` if there is none.
-    ///
-    /// # Errors
-    /// Fails as [`Self::call_result`] does.
-    pub async fn call_error(&self, id: JobId) -> Result<Option<String>, JobError> {
-        self.text_of(id, ERROR).await
-    }
-
-    /// Returns the arguments of a call, as JSON; `None` if it has none, or the job is not a call.
-    ///
-    /// # Errors
-    /// Fails as [`Self::call_result`] does.
-    pub async fn call_arguments(&self, id: JobId) -> Result<Option<String>, JobError> {
-        self.text_of(id, ARGUMENTS).await
-    }
-
-    async fn text_of(&self, id: JobId, name: &'static str) -> Result<Option<String>, JobError> {
-        self.run_read(move |inner| {
-            let status = inner.status(id)?;
-            let is_there = status.record.status.is_final() || name == ARGUMENTS;
-            if status.record.call.is_none() || !is_there {
-                return Ok(None);
-            }
-            let work = inner.data.job(id).work(status.record.format);
-            let bytes = work.read(name, crate::document::MAX_DOCUMENT)?;
-            let text = bytes.map(|bytes| {
-                String::from_utf8(bytes).map_err(|error| FileError::damaged(&work.file(name), error).into())
-            });
-            text.transpose()
-        })
-        .await
+    /// Returns the calls of this data folder that are in memory: all that have not ended, and those that ended last.
+    #[must_use]
+    pub fn own_calls(&self) -> Vec<JobId> {
+        self.inner.memory.call_ids()
     }
 }
 

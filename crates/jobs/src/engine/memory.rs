@@ -118,6 +118,13 @@ impl Memory {
             .collect()
     }
 
+    /// Returns the calls that are in memory.
+    pub(super) fn call_ids(&self) -> Vec<JobId> {
+        let jobs = self.read();
+        let calls = jobs.known.iter().filter(|(_, known)| known.job.record.call.is_some());
+        calls.map(|(id, _)| *id).collect()
+    }
+
     pub(super) fn has_queued(&self) -> bool {
         !self.read().queued.is_empty()
     }

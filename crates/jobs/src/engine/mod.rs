@@ -224,20 +224,24 @@ impl Engine {
 
     /// Asks the store of many machines for the status of a job. Returns `None` if there is no such store or no such job.
     async fn status_in_store(&self, id: JobId) -> Result<Option<JobStatus>, JobError> {
-        match self.store_for(id) {
+        match self.store_for(id).await {
             Some(shared) => shared.status(id).await,
             None => Ok(None),
         }
     }
 
-    /// Returns the store of many machines, if this job may be there. A call is here alone, and needs no question.
-    fn store_for(&self, id: JobId) -> Option<&SharedAccess> {
-        let is_call = || self.inner.memory.status(id).is_some_and(|status| status.record.call.is_some());
-        self.inner.shared.as_ref().filter(|_| !is_call())
+    /// Returns the store of many machines, if it says what is true of this job. Of a call of this data folder, the record here is the truth.
+    async fn store_for(&self, id: JobId) -> Option<&SharedAccess> {
+        let shared = self.inner.shared.as_ref()?;
+        let is_own_call = self.own_status(id).await.is_ok_and(|status| status.record.call.is_some());
+        (!is_own_call).then_some(shared)
     }
 
-    /// Returns the status of a job of this data folder.
-    async fn own_status(&self, id: JobId) -> Result<JobStatus, JobError> {
+    /// Returns the status of a job of this data folder, without a question to the store of many machines.
+    ///
+    /// # Errors
+    /// Fails as [`Self::status`] does.
+    pub async fn own_status(&self, id: JobId) -> Result<JobStatus, JobError> {
         match self.inner.memory.status(id) {
             Some(status) => self.inner.while_followed(status),
             None => self.run_read(move |inner| inner.status(id)).await,
@@ -284,7 +288,7 @@ impl Engine {
     /// # Errors
     /// Fails if there is no such job, or it was removed meanwhile.
     pub async fn wait(&self, id: JobId, deadline: Deadline) -> Result<JobStatus, JobError> {
-        if let Some(shared) = self.store_for(id)
+        if let Some(shared) = self.store_for(id).await
             && let Some(status) = shared.wait(id, deadline).await?
         {
             return Ok(status);
@@ -333,10 +337,11 @@ impl Engine {
             let jobs = inner.store().newest(state, &whose, limit)?;
             // A job with a slot is starting or running, which only the memory knows.
             let statuses = jobs.iter().filter_map(|job| inner.status(job.record.job_id).ok());
-            Ok(statuses.collect::<Vec<_>>())
+            Ok((statuses.collect::<Vec<_>>(), in_store.map(|jobs| shared::as_here(inner, jobs))))
         });
         let is_wanted = |status: &JobStatus| state.is_none_or(|state| status.record.status == state);
-        let own = own.await?.into_iter().filter(is_wanted);
+        let (own, in_store) = own.await?;
+        let own = own.into_iter().filter(is_wanted);
         Ok(match in_store {
             Some(in_store) => shared::merged(own, in_store.into_iter().filter(is_wanted), limit),
             None => own.collect(),
@@ -404,6 +409,9 @@ impl Engine {
         if let (Some(shared), Some(status)) = (&self.inner.shared, self.status_in_store(id).await?) {
             return shared.remove(id, status.record.status).await;
         }
+        if let Some(shared) = &self.inner.shared {
+            shared.remove_copy(&self.own_status(id).await?.record).await?;
+        }
         self.run_write(PRUNE_LIMIT, move |inner| retention::remove(inner, id)).await
     }
 
@@ -423,7 +431,7 @@ impl Engine {
         let in_store = self.prune_store(older_than, KeptAsAccepted::No).await?;
         let mut removed =
             self.run_write(PRUNE_LIMIT, move |inner| retention::prune(inner, older_than)).await?;
-        removed.jobs.extend(in_store);
+        removed.add(in_store);
         Ok(removed)
     }
 
@@ -442,7 +450,7 @@ impl Engine {
     pub async fn prune_expired(&self) -> Result<RemovedJobs, JobError> {
         let in_store = self.prune_store(self.inner.options.retention, KeptAsAccepted::AsAccepted).await?;
         let mut removed = self.run_write(PRUNE_LIMIT, retention::prune_expired).await?;
-        removed.jobs.extend(in_store);
+        removed.add(in_store);
         Ok(removed)
     }
 
@@ -473,7 +481,10 @@ impl Engine {
     pub async fn system(&self) -> Result<System, JobError> {
         let own = self.run_read(system::system).await?;
         match &self.inner.shared {
-            Some(shared) => shared.with_system(own).await,
+            Some(shared) => {
+                let system = shared.with_system(own).await?;
+                self.run_read(move |inner| Ok(shared::open_here(inner, system))).await
+            }
             None => Ok(own),
         }
     }
@@ -483,10 +494,9 @@ impl Engine {
     /// # Errors
     /// Fails if the database cannot be read.
     pub async fn counts(&self) -> Result<Vec<(JobState, u64)>, JobError> {
-        let own = self.run_read(system::counts).await?;
         match &self.inner.shared {
-            Some(shared) => shared.with_counts(own).await,
-            None => Ok(own),
+            Some(shared) => shared.with_counts(self.run_read(shared::calls_here_alone).await?).await,
+            None => self.run_read(system::counts).await,
         }
     }
 

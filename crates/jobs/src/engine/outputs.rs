@@ -10,7 +10,7 @@ use super::{CHANGE_LIMIT, Engine, EngineState};
 use crate::{
     document::{Document, DocumentEntry, Documents, Field, MAX_DOCUMENT},
     error::JobError,
-    folder::{ARGUMENTS, ERROR, FileError, FileName, OWN_WORK_FOLDER, RUN, WorkFolder},
+    folder::{ARGUMENTS, ERROR, FileError, FileName, OWN_WORK_FOLDER, RESULT, RUN, WorkFolder},
     id::JobId,
     log::{LogPage, LogStream, MAX_PAGE, SHORTEST_PAGE, page, raw_page, tail},
     record::{JobRecord, JobState, RunRecord},
@@ -64,6 +64,51 @@ impl Engine {
         self.run_read(move |inner| {
             let format = inner.status(id)?.record.format;
             Ok(inner.data.job(id).work(format).read(&name, MAX_DOCUMENT)?)
+        })
+        .await
+    }
+
+    /// Returns the result of a call that has ended with one, as JSON, as its server gave it; `None` otherwise.
+    ///
+    /// # Errors
+    /// Fails if there is no such job, or its files cannot be read.
+    pub async fn call_result(&self, id: JobId) -> Result<Option<String>, JobError> {
+        self.text_of(id, RESULT).await
+    }
+
+    /// Returns the error that the caller of a failed call would have had, as JSON; `None` if there is none.
+    ///
+    /// # Errors
+    /// Fails as [`Self::call_result`] does.
+    pub async fn call_error(&self, id: JobId) -> Result<Option<String>, JobError> {
+        self.text_of(id, ERROR).await
+    }
+
+    /// Returns the arguments of a call, as JSON; `None` if it has none, or the job is not a call.
+    ///
+    /// # Errors
+    /// Fails as [`Self::call_result`] does.
+    pub async fn call_arguments(&self, id: JobId) -> Result<Option<String>, JobError> {
+        self.text_of(id, ARGUMENTS).await
+    }
+
+    async fn text_of(&self, id: JobId, name: &'static str) -> Result<Option<String>, JobError> {
+        if let (Some(shared), Some(status)) = (&self.inner.shared, self.status_in_store(id).await?) {
+            let is_there = status.record.call.is_some() && status.record.status.is_final();
+            return if is_there { shared.call_file(id, name).await } else { Ok(None) };
+        }
+        self.run_read(move |inner| {
+            let status = inner.status(id)?;
+            let is_there = status.record.status.is_final() || name == ARGUMENTS;
+            if status.record.call.is_none() || !is_there {
+                return Ok(None);
+            }
+            let work = inner.data.job(id).work(status.record.format);
+            let bytes = work.read(name, MAX_DOCUMENT)?;
+            let text = bytes.map(|bytes| {
+                String::from_utf8(bytes).map_err(|error| FileError::damaged(&work.file(name), error).into())
+            });
+            text.transpose()
         })
         .await
     }

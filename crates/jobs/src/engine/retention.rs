@@ -38,6 +38,14 @@ pub struct RemovedJobs {
     pub left: Vec<(PathBuf, String)>,
 }
 
+impl RemovedJobs {
+    /// Adds jobs that were removed from the store of many machines. A call of this data folder may be among them.
+    pub(super) fn add(&mut self, in_store: Vec<JobId>) {
+        let more: Vec<JobId> = in_store.into_iter().filter(|id| !self.jobs.contains(id)).collect();
+        self.jobs.extend(more);
+    }
+}
+
 pub(super) fn remove(inner: &EngineState, id: JobId) -> Result<(), JobError> {
     if inner.data.job(id).has(LEASE) {
         return Err(JobError::OfWorker(id));

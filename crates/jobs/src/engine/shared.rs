@@ -5,9 +5,9 @@
 //! - A store that is away delays nobody who asks for something else: it has threads of its own, and their number is limited.
 //! - A submission that fails says whether anything was accepted.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::HashSet, sync::Arc, time::Duration};
 
-use serde_json::Value;
+use serde_json::{Value, value::RawValue};
 use tokio::{
     sync::Semaphore,
     task::spawn_blocking,
@@ -16,16 +16,18 @@ use tokio::{
 use unhang_proc::deadline::Deadline;
 
 use super::{
+    EngineState,
     outputs::{Results, TAIL},
     system::System,
 };
 use crate::{
     document::{Document, DocumentEntry, Field},
     error::JobError,
-    folder::{DataFolder, ERROR},
+    folder::{DataFolder, ERROR, IN_STORE, RESULT},
     id::JobId,
+    large_numbers,
     log::{LogPage, LogStream},
-    record::JobState,
+    record::{JobRecord, JobState},
     room::Rules,
     shared_jobs::{DocumentName, SharedDocument, SharedJobs, WorkerSummary},
     status::JobStatus,
@@ -180,6 +182,11 @@ impl SharedAccess {
                 Ok(bytes.and_then(|bytes| serde_json::from_slice(&bytes).ok()))
             };
             let results = match &record.results {
+                // A call may also have an answer that says that it failed.
+                Some(name) if record.call.is_some() && has_ended => match jobs.file(id, name)? {
+                    Some(bytes) => answer_of(&bytes),
+                    None => None,
+                },
                 Some(name) if record.status == JobState::Completed => read(name)?,
                 _ => None,
             };
@@ -194,6 +201,15 @@ impl SharedAccess {
             Ok(Results { results, error, stdout_tail, stderr_tail, gone: Vec::new(), status })
         })
         .await
+    }
+
+    /// Reads a file of a call that has ended, as text; `None` if the store does not have it.
+    pub(super) async fn call_file(&self, id: JobId, name: &'static str) -> Result<Option<String>, JobError> {
+        let Some(bytes) = self.ask(move |jobs| jobs.file(id, name)).await? else { return Ok(None) };
+        let text = String::from_utf8(bytes).map_err(|error| JobError::Shared {
+            message: format!("{name} of job {id} in the job store is not text: {error}"),
+        });
+        text.map(Some)
     }
 
     /// Reads a document of the named state.
@@ -246,6 +262,17 @@ impl SharedAccess {
         }
     }
 
+    /// Removes what the store has of a call of this data folder that is about to be removed here. Does nothing if the call has not ended
+    /// here, or the store has nothing. Fails if the store does not have its end yet.
+    pub(super) async fn remove_copy(&self, call: &JobRecord) -> Result<(), JobError> {
+        let in_store = if call.status.is_final() { self.status(call.job_id).await? } else { None };
+        let Some(in_store) = in_store else { return Ok(()) };
+        match self.remove(call.job_id, in_store.record.status).await {
+            Err(JobError::NoSuchJob(_)) => Ok(()),
+            removed => removed,
+        }
+    }
+
     /// Removes the jobs that ended before this moment.
     pub(super) async fn prune(
         &self,
@@ -268,7 +295,7 @@ impl SharedAccess {
         }
     }
 
-    /// Adds the jobs of the store to the counts of a data folder.
+    /// Adds the jobs of the store to the counts of jobs that it does not have.
     pub(super) async fn with_counts(
         &self,
         mut own: Vec<(JobState, u64)>,
@@ -306,15 +333,52 @@ impl SharedAccess {
     }
 }
 
+/// Reads the answer of a call. One that a [`Value`] cannot have is JSON in a text, as in a data folder.
+fn answer_of(bytes: &[u8]) -> Option<Value> {
+    if large_numbers::check(bytes, RESULT).is_ok()
+        && let Ok(value) = serde_json::from_slice(bytes)
+    {
+        return Some(value);
+    }
+    let json: Box<RawValue> = serde_json::from_slice(bytes).ok()?;
+    Some(Value::from(json.get()))
+}
+
+/// Returns these jobs of the store, with the calls of this data folder as they are here.
+pub(super) fn as_here(inner: &EngineState, jobs: Vec<JobStatus>) -> Vec<JobStatus> {
+    let here = |job: JobStatus| {
+        let own = job.record.call.as_ref().and_then(|_| inner.status(job.record.job_id).ok());
+        own.filter(|own| own.record.call.is_some()).unwrap_or(job)
+    };
+    jobs.into_iter().map(here).collect()
+}
+
+/// Leaves out the calls of this data folder that have ended here, which the store may not know yet.
+pub(super) fn open_here(inner: &EngineState, system: System) -> System {
+    let mut jobs = as_here(inner, system.jobs);
+    jobs.retain(|job| !job.record.status.is_final());
+    System { jobs, ..system }
+}
+
+/// Counts the calls in memory that the store does not have, by state.
+pub(super) fn calls_here_alone(inner: &EngineState) -> Result<Vec<(JobState, u64)>, JobError> {
+    let alone = inner.memory.calls(|job| job.record.call.is_some());
+    let alone = alone.iter().filter(|status| !inner.data.job(status.record.job_id).has(IN_STORE));
+    let states: Vec<JobState> = alone.map(|status| status.record.status).collect();
+    let count = |state| states.iter().filter(|known| **known == state).count();
+    Ok(JobState::ALL.into_iter().map(|state| (state, count(state) as u64)).collect())
+}
+
 /// Merges the jobs of a data folder and those of the store, newest first, at most `limit`. Commands of the data folder are a worker's copies
-/// of jobs that the store has.
+/// of jobs that the store has. A call of the data folder is shown as it is there, and once.
 pub(super) fn merged(
     own: impl Iterator<Item = JobStatus>,
     in_store: impl Iterator<Item = JobStatus>,
     limit: u32,
 ) -> Vec<JobStatus> {
-    let calls = own.filter(|status| status.record.call.is_some());
-    let mut all: Vec<_> = calls.chain(in_store).collect();
+    let mut all: Vec<_> = own.filter(|status| status.record.call.is_some()).collect();
+    let own: HashSet<JobId> = all.iter().map(|status| status.record.job_id).collect();
+    all.extend(in_store.filter(|status| !own.contains(&status.record.job_id)));
     all.sort_by_key(|status| std::cmp::Reverse(status.record.created_at));
     all.truncate(usize::try_from(limit).unwrap_or(usize::MAX));
     all

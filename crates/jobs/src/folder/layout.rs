@@ -13,8 +13,8 @@ use std::{
 };
 
 use super::{
-    CANCEL, Durability, EXIT, FileError, JobFolder, LAUNCH, LEASE, LOCK, OWN_WORK_FOLDER, RECORD, RUN,
-    STDERR, STDOUT, UNHELD, WORK, WorkFolder, is_there, make_folder, replace,
+    CANCEL, Durability, EXIT, FileError, IN_STORE, JobFolder, LAUNCH, LEASE, LOCK, OWN_WORK_FOLDER, RECORD,
+    RUN, STDERR, STDOUT, UNHELD, WORK, WorkFolder, is_there, make_folder, replace,
 };
 use crate::wait::{WaitLimit, look_until};
 
@@ -31,7 +31,8 @@ const MOVE_LIMIT: Duration = Duration::from_secs(1);
 const MOVE_LOOK: Duration = Duration::from_millis(1);
 
 /// The files that stay where they are. So do names that begin with one of these and a dot.
-const OURS: [&str; 11] = [RECORD, LAUNCH, LEASE, LOCK, RUN, EXIT, CANCEL, UNHELD, STDOUT, STDERR, LAYOUT];
+const OURS: [&str; 12] =
+    [RECORD, LAUNCH, LEASE, IN_STORE, LOCK, RUN, EXIT, CANCEL, UNHELD, STDOUT, STDERR, LAYOUT];
 
 fn is_ours(name: &str) -> bool {
     let name = name.strip_prefix('.').unwrap_or(name);

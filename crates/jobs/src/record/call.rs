@@ -65,6 +65,12 @@ pub fn repeat_advice(is_repeatable: bool, is_unsent: bool) -> &'static str {
 }
 
 impl CallRecord {
+    /// Returns the call as other machines may see it: without what only a process of this machine can use. A ticket can hold a secret.
+    #[must_use]
+    pub fn for_other_machines(&self) -> Self {
+        Self { ticket: None, keeper: None, lost_with_holder: None, lasting_key: None, ..self.clone() }
+    }
+
     /// Returns whether the call has a ticket with which a server can be asked for the answer.
     pub(crate) fn has_ticket(&self) -> bool {
         self.ticket.as_ref().is_some_and(|ticket| ticket.kept_by != STAND_IN)
@@ -179,6 +185,20 @@ mod tests {
         let ticket = CallTicket { kept_by: "srv-1".to_owned(), details, is_free: true };
         let shown = format!("{ticket:?}");
         assert!(shown.contains("srv-1") && !shown.contains("secret-7"), "{shown}");
+    }
+
+    #[test]
+    fn other_machines_get_neither_the_ticket_nor_what_only_this_one_can_use() {
+        let holder = Holder { boot_id: "boot".to_owned(), process: crate::testing::NOBODY };
+        let shown = json!({ "server": "srv", "tool": "slow", "is_repeatable": true, "holder": holder });
+        let mut whole = shown.clone();
+        whole["ticket"] = json!({ "kept_by": "srv-1", "details": { "session": "secret-7" } });
+        whole["keeper"] = json!(holder);
+        whole["lost_with_holder"] = json!("its stream cannot be resumed");
+        whole["lasting_key"] = json!("key");
+        let call: CallRecord = from_value(whole).unwrap();
+        assert!(call.ticket.is_some() && call.keeper.is_some() && call.lasting_key.is_some());
+        assert_eq!(to_value(call.for_other_machines()).unwrap(), shown);
     }
 
     #[test]

@@ -69,6 +69,10 @@ impl Cluster {
         Self { server, engine, folder, url }
     }
 
+    pub(crate) fn address(&self) -> StoreAddress {
+        address(&self.url)
+    }
+
     /// Asks the store, on a thread that may block.
     pub(crate) fn ask<T: Send>(&self, work: impl FnOnce(&mut PostgresStore) -> T + Send) -> T {
         let ask = || work(&mut PostgresStore::open(address(&self.url)).unwrap());

@@ -5,6 +5,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod artifacts;
+mod calls;
 mod common;
 mod faults;
 mod life;

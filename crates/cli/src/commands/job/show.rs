@@ -69,6 +69,8 @@ fn text(shown: &ShownJob, record: &JobRecord) -> String {
     if let Some(progress) = job.progress {
         let message = job.progress_message.as_deref().unwrap_or_default();
         line("progress", format!("{:.0} % {message}", progress * 100.0).trim_end());
+    } else if let Some(message) = &job.progress_message {
+        line("progress", message);
     }
     if let Some(awaited) = job.awaited_answer() {
         line("asks", &awaited);

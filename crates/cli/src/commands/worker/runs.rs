@@ -131,6 +131,7 @@ pub(super) async fn run(arguments: &WorkerArguments) -> CommandOutcome {
         address.shown(),
         tools.in_words()
     );
+    let _shown = shared_store::show_calls(&engine, address.clone());
     let worker = Worker::new(engine.clone(), identity, address, files, settings, Arc::new(tools));
     let mut stops =
         signals().map_err(|error| CommandFailure::system("signals cannot be waited for", &error))?;
