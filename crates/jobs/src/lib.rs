@@ -65,6 +65,7 @@ pub mod questions;
 pub mod record;
 pub mod room;
 mod settle;
+pub mod shared_function;
 pub mod shared_jobs;
 pub mod shared_work;
 pub mod shim;

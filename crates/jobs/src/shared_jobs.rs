@@ -18,6 +18,7 @@ use crate::{
     id::JobId,
     log::{LogPage, LogStream},
     record::{JobRecord, JobState},
+    shared_function::FunctionName,
     shared_work::SharedWork,
     status::JobStatus,
     store::{JobOwnerFilter, KeptAsAccepted},
@@ -29,6 +30,8 @@ use crate::{
 pub struct Placement {
     /// The labels that the worker must have.
     pub labels: Vec<String>,
+    /// The name under which workers know the work, if it is a function of the Python package.
+    pub function: Option<FunctionName>,
     /// Whether the job may run again if its worker is lost.
     pub is_repeatable: bool,
     /// The most times that a repeatable job may be claimed.
@@ -37,7 +40,7 @@ pub struct Placement {
 
 impl Default for Placement {
     fn default() -> Self {
-        Self { labels: Vec::new(), is_repeatable: false, max_attempts: 3 }
+        Self { labels: Vec::new(), function: None, is_repeatable: false, max_attempts: 3 }
     }
 }
 

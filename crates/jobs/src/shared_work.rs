@@ -4,14 +4,14 @@
 //!
 //! - No value of an environment is among these words. Each worker has its own values.
 //! - A worker needs a label of unhang's own for each kind of work, besides the labels that people give. It has the label only if its owner
-//!   lets it do such work. So the right to write into the store is not enough to run a command on a worker.
+//!   lets it do such work. For a function, one of several labels will do, as several patterns allow it. So the right to write into the store is not enough to run a command on a worker.
 
 use std::ffi::OsString;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, de::Error as _};
 use serde_json::{Map, Value};
 
-use crate::launch::TextOrBytes;
+use crate::{launch::TextOrBytes, shared_function::FunctionName};
 
 /// The mark in unhang's own labels, which no label of a person has.
 const OWN: char = ':';
@@ -28,6 +28,13 @@ pub enum SharedWork {
         /// The arguments of the call.
         arguments: Map<String, Value>,
     },
+    /// A function of the Python package, in a module that the worker's configuration allows.
+    PythonFunction {
+        /// The name of the function.
+        name: FunctionName,
+        /// The arguments of the call.
+        arguments: Map<String, Value>,
+    },
 }
 
 /// The form in the store.
@@ -36,6 +43,7 @@ pub enum SharedWork {
 enum SharedWorkForm {
     Command { command: Vec<TextOrBytes> },
     Tool { name: String, arguments: Map<String, Value> },
+    PythonFunction { name: String, arguments: Map<String, Value> },
 }
 
 /// The label that a worker needs for any command.
@@ -55,12 +63,22 @@ pub fn is_label(text: &str) -> bool {
 }
 
 impl SharedWork {
-    /// Returns the label that a worker needs for this kind of work.
+    /// Returns the label that a worker needs for this kind of work; `None` if any of [`Self::any_label`] will do.
     #[must_use]
-    pub fn own_label(&self) -> String {
+    pub fn own_label(&self) -> Option<String> {
         match self {
-            Self::Command(_) => COMMAND_LABEL.to_owned(),
-            Self::Tool { name, .. } => tool_label(name),
+            Self::Command(_) => Some(COMMAND_LABEL.to_owned()),
+            Self::Tool { name, .. } => Some(tool_label(name)),
+            Self::PythonFunction { .. } => None,
+        }
+    }
+
+    /// Returns the labels of which a worker needs one for this work; none if [`Self::own_label`] is all that it needs.
+    #[must_use]
+    pub fn any_label(&self) -> Vec<String> {
+        match self {
+            Self::Command(_) | Self::Tool { .. } => Vec::new(),
+            Self::PythonFunction { name, .. } => name.labels(),
         }
     }
 
@@ -74,6 +92,9 @@ impl SharedWork {
             Self::Tool { name, arguments } => {
                 SharedWorkForm::Tool { name: name.clone(), arguments: arguments.clone() }
             }
+            Self::PythonFunction { name, arguments } => {
+                SharedWorkForm::PythonFunction { name: name.to_string(), arguments: arguments.clone() }
+            }
         };
         // No key of the form is anything but text.
         serde_json::to_string(&form).unwrap_or_default()
@@ -82,13 +103,17 @@ impl SharedWork {
     /// Reads the text of a store.
     ///
     /// # Errors
-    /// Fails if the text is of a kind that this unhang does not know.
+    /// Fails if the text is of a kind that this unhang does not know, or names a function in a form that no function has.
     pub fn of_text(text: &str) -> Result<Self, serde_json::Error> {
         Ok(match serde_json::from_str(text)? {
             SharedWorkForm::Command { command } => {
                 Self::Command(command.into_iter().map(OsString::from).collect())
             }
             SharedWorkForm::Tool { name, arguments } => Self::Tool { name, arguments },
+            SharedWorkForm::PythonFunction { name, arguments } => {
+                let wrong = |error| serde_json::Error::custom(format!("`{name}` {error}"));
+                Self::PythonFunction { name: name.parse().map_err(wrong)?, arguments }
+            }
         })
     }
 }
@@ -105,14 +130,23 @@ mod tests {
     fn work_comes_out_of_the_store_as_it_went_in() {
         let arguments = json!({"cod": 1.5, "name": "größe"}).as_object().unwrap().clone();
         let bytes = OsString::from_vec(vec![b'a', 0xff]);
+        let function = "models.design:size".parse().unwrap();
         for (work, label) in [
-            (SharedWork::Command(vec!["echo".into(), bytes]), "unhang:command"),
-            (SharedWork::Tool { name: "simulate".to_owned(), arguments }, "unhang:tool:simulate"),
+            (SharedWork::Command(vec!["echo".into(), bytes]), Some("unhang:command")),
+            (
+                SharedWork::Tool { name: "simulate".to_owned(), arguments: arguments.clone() },
+                Some("unhang:tool:simulate"),
+            ),
+            (SharedWork::PythonFunction { name: function, arguments }, None),
         ] {
             assert_eq!(SharedWork::of_text(&work.to_text()).unwrap(), work);
-            assert_eq!(work.own_label(), label);
+            assert_eq!(work.own_label().as_deref(), label);
+            assert_eq!(work.any_label().is_empty(), label.is_some(), "a worker needs a label for all work");
         }
         assert!(SharedWork::of_text(r#"{"kind":"later"}"#).is_err());
+        let forged = r#"{"kind":"python_function","name":"models.x:y; import os","arguments":{}}"#;
+        let told = SharedWork::of_text(forged).unwrap_err().to_string();
+        assert!(told.starts_with("`models.x:y; import os` is not a function"), "{told}");
     }
 
     #[test]

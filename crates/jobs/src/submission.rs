@@ -225,8 +225,11 @@ impl Submission {
             };
             Ok((name.to_owned(), content))
         };
-        let work = match (&self.tool, &self.arguments) {
-            (Some(name), Some(Value::Object(arguments))) => {
+        let work = match (&self.placement.function, &self.tool, &self.arguments) {
+            (Some(name), _, Some(Value::Object(arguments))) => {
+                SharedWork::PythonFunction { name: name.clone(), arguments: arguments.clone() }
+            }
+            (None, Some(name), Some(Value::Object(arguments))) => {
                 SharedWork::Tool { name: name.clone(), arguments: arguments.clone() }
             }
             _ => SharedWork::Command(self.command.clone()),

@@ -60,7 +60,7 @@ impl Default for LeaseLengths {
 pub struct LeaseRequest<'a> {
     /// The worker, and a token that it has drawn for this request. If the outcome is open, the worker looks for the token.
     pub claimant: &'a WorkerClaim,
-    /// The labels of the worker. It gets jobs that demand no other label.
+    /// The labels of the worker. It gets jobs that demand no other label, and one of these if they demand one of several.
     pub labels: &'a [String],
     /// The most jobs that the worker may have at the same time. Only one connection of a worker asks at a time.
     pub limit: Option<u32>,

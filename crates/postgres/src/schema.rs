@@ -40,6 +40,7 @@ const MIGRATIONS: &[Migration] = &[Migration {
             revision bigint NOT NULL DEFAULT 1,
             owner text,
             labels text[] NOT NULL,
+            any_label text[],
             is_repeatable boolean NOT NULL,
             max_attempts integer NOT NULL,
             claims integer NOT NULL DEFAULT 0 CHECK (claims BETWEEN 0 AND 1000000),
@@ -122,6 +123,7 @@ const MIGRATIONS: &[Migration] = &[Migration {
             AS $$
                 SELECT sequence FROM unhang.jobs
                 WHERE state = 'queued' AND labels <@ worker_labels
+                    AND (any_label IS NULL OR any_label && worker_labels)
                     AND (not_before IS NULL
                         OR not_before NOT BETWEEN clock_timestamp() AND clock_timestamp() + interval '5 min')
                 ORDER BY sequence LIMIT 1 FOR UPDATE SKIP LOCKED

@@ -12,6 +12,7 @@ use unhang_jobs::{
     log::{LogPage, LogStream},
     progress::JobProgress,
     record::{EndRecord, JobEnd, JobState},
+    shared_function::pattern_of_label,
     shared_jobs::{DocumentName, EndedJob, SharedDocument, SharedJob, SharedJobs, WorkerSummary},
     shared_work::COMMAND_LABEL,
     status::{JobStatus, SharedSight},
@@ -39,7 +40,7 @@ const MOST_BEFORE: i64 = 10_000;
 const LONGEST_SILENCE: Duration = Duration::from_secs(30);
 
 /// The columns of a status, besides those of the job.
-const STATUS_COLUMNS: &str = "started_at, trouble, progress, progress_message, labels, lease_ms,
+const STATUS_COLUMNS: &str = "started_at, trouble, progress, progress_message, labels, any_label, lease_ms,
     (extract(epoch FROM clock_timestamp() - heard_at) * 1000)::float8 AS silent_ms,
     CASE WHEN state = 'queued' THEN (
         SELECT count(*) FROM (
@@ -49,6 +50,7 @@ const STATUS_COLUMNS: &str = "started_at, trouble, progress, progress_message, l
     ) END AS before,
     CASE WHEN state = 'queued' THEN EXISTS (
         SELECT FROM unhang.workers AS worker WHERE worker.labels @> job.labels AND NOT is_drain_wanted
+            AND (job.any_label IS NULL OR worker.labels && job.any_label)
             AND worker.heard_at + silent_after_ms * interval '1 ms' > clock_timestamp()
     ) END AS has_worker,
     CASE WHEN state = 'queued' THEN ARRAY (
@@ -56,7 +58,11 @@ const STATUS_COLUMNS: &str = "started_at, trouble, progress, progress_message, l
             SELECT FROM unhang.workers AS worker WHERE label = ANY (worker.labels) AND NOT is_drain_wanted
                 AND worker.heard_at + silent_after_ms * interval '1 ms' > clock_timestamp()
         )
-    ) END AS missing_labels";
+    ) END AS missing_labels,
+    CASE WHEN state = 'queued' THEN any_label IS NOT NULL AND NOT EXISTS (
+        SELECT FROM unhang.workers AS worker WHERE worker.labels && job.any_label AND NOT is_drain_wanted
+            AND worker.heard_at + silent_after_ms * interval '1 ms' > clock_timestamp()
+    ) END AS misses_any_label";
 
 /// The store of many machines for an engine.
 #[derive(Debug)]
@@ -99,7 +105,7 @@ impl SharedJobs for PostgresJobs {
     fn submit(&self, job: &SharedJob) -> Result<bool, JobError> {
         let id = job.record.job_id;
         let mut labels: Vec<String> =
-            job.placement.labels.iter().cloned().chain([job.work.own_label()]).collect();
+            job.placement.labels.iter().cloned().chain(job.work.own_label()).collect();
         let submitted = self.connections.run(|store| {
             // The object store comes first: a job that is accepted has its inputs.
             let inputs = self.files.place_all(store, (id, 0), &job.inputs)?;
@@ -107,6 +113,7 @@ impl SharedJobs for PostgresJobs {
             labels.extend(self.files.label().filter(|_| !inputs.objects.is_empty()));
             let orders = SharedOrders {
                 labels,
+                any_label: job.work.any_label(),
                 is_repeatable: job.placement.is_repeatable,
                 max_attempts: job.placement.max_attempts,
                 work: job.work.to_text(),
@@ -287,11 +294,18 @@ fn status(mut record: unhang_jobs::record::JobRecord, row: &Row) -> JobStatus {
     }
     if row.get::<_, Option<bool>>("has_worker") == Some(false) {
         // Each label may be that of some worker, and no worker have all of them.
-        let missing: Vec<String> = row.get("missing_labels");
-        wait_reason = Some(match missing.is_empty() {
-            true => no_worker(&row.get::<_, Vec<String>>("labels")),
-            false => no_worker(&missing),
-        });
+        let mut missing: Vec<String> = row.get("missing_labels");
+        let any_label: Option<Vec<String>> = row.get("any_label");
+        // The last one names the module itself.
+        let of_module = any_label.and_then(|mut labels| labels.pop());
+        if row.get::<_, Option<bool>>("misses_any_label") == Some(true) {
+            missing.extend(of_module.clone());
+        }
+        if missing.is_empty() {
+            missing = row.get("labels");
+            missing.extend(of_module);
+        }
+        wait_reason = Some(no_worker(&missing));
     }
     if !record.status.is_final() || record.status == JobState::Lost {
         let trouble = row.get::<_, Option<String>>("trouble");
@@ -315,14 +329,14 @@ fn no_worker(labels: &[String]) -> String {
     let (own, told): (Vec<&String>, Vec<&String>) = labels.iter().partition(|label| label.contains(':'));
     let mut demands: Vec<String> = own
         .into_iter()
-        .map(|label| match label.rsplit_once(":tool:") {
-            Some((_, tool)) => format!("has the tool {tool}"),
-            None if files::of_label(label).is_some() => {
-                let store = files::of_label(label).unwrap_or_default();
-                format!("has the object store {store} (`artifacts` in [jobs])")
+        .map(|label| match (pattern_of_label(label), label.rsplit_once(":tool:"), files::of_label(label)) {
+            (Some(module), ..) => {
+                format!("allows functions of {module} (`functions` in [worker] of its unhang.toml)")
             }
-            None if label == COMMAND_LABEL => "allows any command (`unhang worker --any-command`)".to_owned(),
-            None => format!("has the label {label}"),
+            (_, _, Some(store)) => format!("has the object store {store} (`artifacts` in [jobs])"),
+            (_, Some((_, tool)), _) => format!("has the tool {tool}"),
+            _ if label == COMMAND_LABEL => "allows any command (`unhang worker --any-command`)".to_owned(),
+            _ => format!("has the label {label}"),
         })
         .collect();
     if !told.is_empty() {
@@ -348,6 +362,11 @@ mod tests {
         assert_eq!(
             said(&["a", "b", "unhang:tool:simulate"]),
             "no worker has the tool simulate and has the labels a, b"
+        );
+        assert_eq!(
+            said(&["gpu", "unhang:function:models.design"]),
+            "no worker allows functions of models.design (`functions` in [worker] of its unhang.toml) and has \
+             the label gpu"
         );
     }
 }

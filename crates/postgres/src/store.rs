@@ -40,10 +40,13 @@ const LONGEST_RETENTION: u64 = 1 << 62;
 
 /// Inserts jobs, and returns the ids of those that nobody had.
 const INSERT: &str =
-    "INSERT INTO unhang.jobs (id, state, owner, retention_ms, record, orders, is_repeatable, max_attempts, labels)
-     SELECT id, state, owner, retention_ms, record, orders, is_repeatable, max_attempts, labels::text[]
-     FROM unnest($1, $2, $3, $4, $5, $6, $7, $8, $9) WITH ORDINALITY
-        AS job (id, state, owner, retention_ms, record, orders, is_repeatable, max_attempts, labels, place)
+    "INSERT INTO unhang.jobs (id, state, owner, retention_ms, record, orders, is_repeatable, max_attempts, labels,
+        any_label)
+     SELECT id, state, owner, retention_ms, record, orders, is_repeatable, max_attempts, labels::text[],
+        any_label::text[]
+     FROM unnest($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) WITH ORDINALITY
+        AS job (id, state, owner, retention_ms, record, orders, is_repeatable, max_attempts, labels, any_label,
+            place)
      ORDER BY place ON CONFLICT (id) DO NOTHING RETURNING id";
 
 /// Inserts a piece of a file that a job has before its first attempt.
@@ -77,6 +80,8 @@ impl std::fmt::Debug for WorkerClaim {
 pub struct SharedOrders {
     /// The labels that a worker must have to get the job.
     pub labels: Vec<String>,
+    /// The labels of which a worker must have one to get the job, besides all of `labels`; empty if it needs none of them.
+    pub any_label: Vec<String>,
     /// Whether the job may run again if its worker is lost.
     pub is_repeatable: bool,
     /// The most times that the job may be claimed.
@@ -214,6 +219,7 @@ struct JobRows<'a> {
     attempts: Vec<i32>,
     /// An array of arrays must not have rows of different lengths, so the labels are texts.
     labels: Vec<String>,
+    any_label: Vec<Option<String>>,
 }
 
 impl<'a> JobRows<'a> {
@@ -228,6 +234,7 @@ impl<'a> JobRows<'a> {
             are_repeatable: Vec::new(),
             attempts: Vec::new(),
             labels: Vec::new(),
+            any_label: Vec::new(),
         };
         for JobEntry { record, orders } in jobs {
             rows.ids.push(record.job_id.as_str());
@@ -240,12 +247,14 @@ impl<'a> JobRows<'a> {
             let attempts = orders.map_or(0, |orders| orders.max_attempts);
             rows.attempts.push(i32::try_from(attempts).unwrap_or(i32::MAX));
             rows.labels.push(array(orders.map_or(&[], |orders| &orders.labels)));
+            let any_label = orders.map_or(&[][..], |orders| &orders.any_label);
+            rows.any_label.push((!any_label.is_empty()).then(|| array(any_label)));
         }
         Ok(rows)
     }
 
     /// Returns the values of [`INSERT`].
-    fn values(&self) -> [(&(dyn ToSql + Sync), Type); 9] {
+    fn values(&self) -> [(&(dyn ToSql + Sync), Type); 10] {
         [
             (&self.ids, Type::TEXT_ARRAY),
             (&self.states, Type::TEXT_ARRAY),
@@ -256,6 +265,7 @@ impl<'a> JobRows<'a> {
             (&self.are_repeatable, Type::BOOL_ARRAY),
             (&self.attempts, Type::INT4_ARRAY),
             (&self.labels, Type::TEXT_ARRAY),
+            (&self.any_label, Type::TEXT_ARRAY),
         ]
     }
 }

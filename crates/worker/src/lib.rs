@@ -27,6 +27,7 @@ mod calls;
 mod claims;
 mod deliveries;
 mod error;
+mod functions;
 mod heartbeats;
 mod held;
 mod hints;
@@ -41,6 +42,7 @@ mod worker;
 pub use self::{
     calls::CallMirror,
     error::WorkerError,
+    functions::PythonFunctions,
     identity::{WorkerIdentity, known_name},
     work::{AnyCommand, CommandEnvironment, WorkRefusal, WorkResolver},
     worker::{Worker, WorkerEnd, WorkerSettings},

@@ -1,6 +1,6 @@
 //! What a worker does for a job: it turns the words of the store into a command of its own machine.
 //!
-//! Invariant: the store names a tool or a command, and never the environment. The worker has all values.
+//! Invariant: the store names a tool, a function or a command, and never the environment. The worker has all values.
 
 use std::{collections::BTreeMap, ffi::OsString, fmt::Debug, path::PathBuf};
 
@@ -79,7 +79,7 @@ fn existing_folder(record: &JobRecord) -> Result<PathBuf, WorkRefusal> {
 }
 
 /// Makes a submission of this command with everything that the record says.
-fn submission_of(
+pub(crate) fn submission_of(
     record: &JobRecord,
     command: Vec<OsString>,
     folder: PathBuf,

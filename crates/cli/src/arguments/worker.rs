@@ -11,9 +11,10 @@ use super::number::whole_number;
 /// `unhang worker`.
 #[derive(Debug, Args)]
 #[command(after_help = "A worker runs jobs of a PostgreSQL database that machines share. It runs only\n\
-    tools of its own configuration file and, with --any-command, every command that\n\
-    somebody submits with `unhang job run`. Jobs go on when the worker ends; the next\n\
-    worker on the data folder goes on with them.\n\n\
+    tools of its own configuration file, functions of the Python modules that the file\n\
+    names and, with --any-command, every command that somebody submits with\n\
+    `unhang job run`. Jobs go on when the worker ends; the next worker on the data\n\
+    folder goes on with them.\n\n\
     The password of the database comes from the URL, PGPASSWORD or PGPASSFILE.\n\n\
     Examples:\n  \
     unhang worker --store postgres://unhang@db.example.org/jobs --any-command\n  \

@@ -1,6 +1,6 @@
 //! `unhang worker`: jobs that are submitted on one machine and run on another. Each data folder stands for a machine.
 
-use std::{fs, process::Command};
+use std::{fs, path::Path, process::Command};
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -149,6 +149,159 @@ fn promise_4_a_worker_runs_only_tools_of_its_own_file_with_its_own_command() {
     assert_eq!((&system["queued_jobs"], &system["slots_in_use"]), (&json!(1), &json!(0)), "{system}");
     let waiting = store.json(&["job", "show", command.trim_end()]);
     assert_eq!(waiting["status"], "queued", "{waiting}");
+    client.finish();
+    worker.signal(Signal::TERM);
+    assert_eq!(worker.exit_code(), 143, "{}", worker.stderr());
+    machine.assert_nothing_left();
+    store.sandbox().assert_nothing_left();
+}
+
+/// A server file as the Python package writes it, with a tool for each of these functions.
+fn functions(names: &[(&str, &str)]) -> String {
+    let tool = |(tool, function): &(&str, &str)| {
+        format!(
+            "[tools.{tool}]\ncommand = [\"/nowhere/at/all\"]\nmode = \"job\"\ninherit-env = true\n\
+             results = \"results.json\"\ninput-schema = {{ additionalProperties = true }}\n\
+             function = \"{function}\"\n"
+        )
+    };
+    names.iter().map(tool).collect()
+}
+
+/// A machine with the module `models.design` and a worker that may run functions of `models.*`, if `pattern` says so.
+fn machine_with_models(pattern: &str) -> Sandbox {
+    let machine = Sandbox::with_worker();
+    let folder = machine.path().join("app/models");
+    fs::create_dir_all(&folder).expect("a folder");
+    fs::write(machine.path().join("app/other.py"), "def size(flow: float) -> float:\n    return -flow\n")
+        .expect("a module");
+    let design = "import os, sys\nfrom os import system\nimport unhang\n\n\
+                  def size(flow: float) -> dict:\n    unhang.progress(0.5)\n    \
+                  return {'flow': 2 * flow, 'folder': os.getcwd(), 'first': sys.path[0], \
+                  'secrets': [name for name in ('UNHANG_JOBS_STORE', 'PGPASSWORD') if name in os.environ]}\n\n\
+                  def ask() -> object:\n    return unhang.state.get('mesh')\n";
+    fs::write(folder.join("design.py"), design).expect("a module");
+    let worker = format!("[worker]\nfunctions = [\"{pattern}\"]\nfolder = \"app\"\n");
+    fs::write(machine.path().join("unhang.toml"), worker).expect("a file");
+    machine
+}
+
+impl SharedStore {
+    /// The worker of such a machine. Its Python finds the package of the checkout.
+    fn function_worker(&self, machine: &Sandbox) -> Client {
+        let package = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../sdk/python/src");
+        let mut command = self.worker(machine, &[]);
+        command.env("PYTHONPATH", package).env("PYTHONDONTWRITEBYTECODE", "1").env("PGPASSWORD", PASSWORD);
+        Client::start(command)
+    }
+
+    /// Calls a tool that makes a job, and returns the job's id.
+    fn begin(client: &mut Client, tool: &str, arguments: Value) -> String {
+        let call = client.call(tool, arguments);
+        let started = client.answer(call);
+        started["result"]["structuredContent"]["job_id"]
+            .as_str()
+            .unwrap_or_else(|| panic!("{started}"))
+            .to_owned()
+    }
+
+    /// Runs SQL as somebody who may write into the database.
+    fn forge(&self, sql: &str) {
+        let psql = Path::new(&std::env::var_os(PROGRAMS).expect("the programs")).join("psql");
+        let mut command = Command::new(psql);
+        command.args(["--no-psqlrc", "--quiet", "--set=ON_ERROR_STOP=1", "--command", sql, &self.url]);
+        let (code, _, stderr) = run_to_end(command);
+        assert_eq!(code, 0, "{stderr}");
+    }
+}
+
+#[test]
+#[ignore = "needs PostgreSQL and python3; cargo xtask ci --only examples"]
+fn a_function_of_the_python_package_runs_on_a_worker_whose_file_names_its_module() {
+    let store = SharedStore::new("functions");
+    let (machine, other) = (machine_with_models("models.*"), machine_with_models("other"));
+    let file = functions(&[("size", "models.design:size"), ("ask", "models.design:ask")]);
+    fs::write(store.sandbox().path().join("unhang.toml"), file).expect("a file");
+    let mut client = Client::start(store.command(&["serve", "--config", "unhang.toml"]));
+    client.initialize();
+    // A worker that may not run the function has all the time to do so before the right one starts.
+    let mut wrong = store.function_worker(&other);
+    wait_until("it is known", PATIENCE, || {
+        store.json(&["worker", "--list"])[0]["labels"] == json!(["unhang:function:other"])
+    });
+    let id = SharedStore::begin(&mut client, "size", json!({"flow": 1.5}));
+    let waiting = store.json(&["job", "show", &id]);
+    assert_eq!(
+        waiting["wait_reason"],
+        "no worker allows functions of models.design (`functions` in [worker] of its unhang.toml)",
+        "{waiting}"
+    );
+    // The wrong worker would have taken the job before this one, which comes later and is done.
+    let later = functions(&[("negate", "other:size")]);
+    fs::write(store.sandbox().path().join("later.toml"), later).expect("a file");
+    let mut second = Client::start(store.command(&["serve", "--config", "later.toml"]));
+    second.initialize();
+    let done = SharedStore::begin(&mut second, "negate", json!({"flow": 2}));
+    assert_eq!(store.json(&["job", "wait", &done])[0]["status"], "completed");
+    assert_eq!(store.json(&["job", "result", &done]), json!(-2.0));
+    assert_eq!(store.json(&["job", "show", &id])["status"], "queued");
+
+    let mut worker = store.function_worker(&machine);
+    assert_eq!(store.json(&["job", "wait", &id])[0]["status"], "completed", "{}", worker.stderr());
+    let folder = machine.path().join("app");
+    assert_eq!(
+        store.json(&["job", "result", &id]),
+        json!({"flow": 3.0, "folder": folder, "first": folder, "secrets": []})
+    );
+    // A job has no store, so the state of the worker's own folder is not taken for that of the store.
+    let id = SharedStore::begin(&mut client, "ask", json!({}));
+    assert_eq!(run_to_end(store.command(&["job", "wait", &id])).0, 1);
+    let told = store.demand(1, &["job", "result", &id]).1;
+    assert!(told.contains("neither the jobs nor the state of the store"), "{told}");
+    for (client, machine) in [(&mut worker, &machine), (&mut wrong, &other)] {
+        client.signal(Signal::TERM);
+        assert_eq!(client.exit_code(), 143, "{}", client.stderr());
+        machine.assert_nothing_left();
+    }
+    client.finish();
+    second.finish();
+    store.sandbox().assert_nothing_left();
+}
+
+/// Whoever can write into the database chooses the function, but only among those that the modules of the worker's file define.
+#[test]
+#[ignore = "needs PostgreSQL and python3; cargo xtask ci --only examples"]
+fn promise_4_a_forged_function_runs_nothing_on_a_worker() {
+    let store = SharedStore::new("forged");
+    let machine = machine_with_models("models.*");
+    let file = functions(&[("size", "models.design:size")]);
+    fs::write(store.sandbox().path().join("unhang.toml"), file).expect("a file");
+    let mut client = Client::start(store.command(&["serve", "--config", "unhang.toml"]));
+    client.initialize();
+    let taken = machine.path().join("taken");
+    let command = format!("touch {}", taken.display());
+    let forged = [
+        ("os:system", "does not allow functions of the module os"),
+        ("models.x:y; import os", "cannot read what is to be done"),
+        ("../x", "cannot read what is to be done"),
+        ("models.design:system", "is a function of posix"),
+    ];
+    let mut ids = Vec::new();
+    for (name, _) in forged {
+        let id = SharedStore::begin(&mut client, "size", json!({ "command": command }));
+        store.forge(&format!(
+            "UPDATE unhang.jobs SET orders = replace(orders, 'models.design:size', '{name}') WHERE id = '{id}'"
+        ));
+        ids.push(id);
+    }
+    let mut worker = store.function_worker(&machine);
+    for (id, (name, why)) in ids.iter().zip(forged) {
+        let ended = run_to_end(store.command(&["job", "wait", id])).1;
+        assert!(ended.contains("\"failed\""), "{name}: {ended}");
+        let told = store.demand(1, &["job", "result", id]).1;
+        assert!(told.contains(why), "{name}: {told}");
+    }
+    assert!(!taken.exists(), "a forged function ran");
     client.finish();
     worker.signal(Signal::TERM);
     assert_eq!(worker.exit_code(), 143, "{}", worker.stderr());

@@ -88,6 +88,33 @@ fn a_job_goes_to_a_worker_that_has_all_its_labels() {
 
 #[test]
 #[ignore = "needs PostgreSQL; cargo xtask ci --only examples"]
+fn a_job_that_needs_one_of_several_labels_goes_to_a_worker_that_has_one() {
+    let database = TestDatabase::new();
+    let mut store = database.connect();
+    let labels = |labels: &[&str]| labels.iter().map(|label| (*label).to_owned()).collect::<Vec<_>>();
+    let orders = |all: &[&str], any: &[&str]| SharedOrders {
+        labels: labels(all),
+        any_label: labels(any),
+        ..SharedOrders::default()
+    };
+    let first = submit(&mut store, &orders(&["gpu"], &["f:*", "f:a.*", "f:a.b"]));
+    let second = submit(&mut store, &orders(&[], &["f:*", "f:c"]));
+    let third = submit(&mut store, &orders(&[], &[]));
+    let mut ask = |having: &[&str]| {
+        let claimant = claim("worker", "token");
+        let having = labels(having);
+        let request = LeaseRequest { claimant: &claimant, labels: &having, limit: None, lengths: all(LONG) };
+        store.lease(&request).unwrap().map(|leased| leased.job.record.job_id)
+    };
+    assert_eq!(ask(&["f:a.*"]), Some(third.job_id), "it passes by the ones that it may not run");
+    assert_eq!(ask(&["gpu", "f:", "f", "f:a.b.*"]), None);
+    assert_eq!(ask(&["f:a.*", "f:a.b"]), None, "one of several labels does not stand for all others");
+    assert_eq!(ask(&["f:*"]), Some(second.job_id));
+    assert_eq!(ask(&["gpu", "f:a.*"]), Some(first.job_id));
+}
+
+#[test]
+#[ignore = "needs PostgreSQL; cargo xtask ci --only examples"]
 fn a_heartbeat_keeps_a_job_and_brings_the_wish_to_cancel_it() {
     let database = TestDatabase::new();
     let mut store = database.connect();

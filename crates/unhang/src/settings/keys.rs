@@ -366,6 +366,12 @@ pub(super) const TOOL: &[SettingKey] = &[
         SettingKind::Whole(ATTEMPTS),
         "How often a repeatable tool may begin for one job. Default: 3.",
     ),
+    key(
+        "function",
+        SettingKind::Text,
+        "What the Python package writes: the function that the command calls, as module:function. Workers \
+         know the tool by it.",
+    ),
 ];
 
 /// The keys of `[servers.NAME]`.

@@ -48,7 +48,7 @@ pub use shown::without_secrets;
 pub use telemetry::TelemetrySettings;
 pub use unhang_tools::{Mode, ToolSettings};
 pub use unhang_upstream::http::HttpDialect;
-pub use workers::{StoreUrl, WorkerRules};
+pub use workers::{FunctionRules, StoreUrl, WorkerRules};
 
 use keys::{CONCURRENT, COUNT, FILE, GATEWAY, JOBS, PERCENT, STATE_SHARING};
 use section::{Section, SettingsFile};
@@ -236,7 +236,7 @@ fn read<'a>(
         None => JobSettings::default(),
     };
     let worker = match top.get("worker") {
-        Some(field) => workers::worker(&field.section(workers::WORKER)?)?,
+        Some(field) => workers::worker(&field.section(workers::WORKER)?, folder)?,
         None => WorkerRules::default(),
     };
     let state = match top.get("state") {

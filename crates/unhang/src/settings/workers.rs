@@ -2,9 +2,15 @@
 //!
 //! Invariant: no output has the password of an address.
 
-use std::{fmt, time::Duration};
+use std::{
+    fmt,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
-use unhang_jobs::{document::MAX_DOCUMENT, shared_jobs::Placement, shared_work::is_label};
+use unhang_jobs::{
+    document::MAX_DOCUMENT, shared_function::FunctionPattern, shared_jobs::Placement, shared_work::is_label,
+};
 
 use super::{
     keys::{ATTEMPTS, CONCURRENT, SettingKey, SettingKind, key},
@@ -51,6 +57,8 @@ pub struct WorkerRules {
     pub labels: Vec<String>,
     /// Whether the worker runs any command.
     pub any_command: Option<bool>,
+    /// The functions of the Python package that the worker runs.
+    pub functions: FunctionRules,
     /// The time after a heartbeat within which a job that may run again must have the next one.
     pub lease: Option<Duration>,
     /// The time between two heartbeats.
@@ -58,6 +66,26 @@ pub struct WorkerRules {
     /// The time after a heartbeat after which any other job is lost.
     pub lost_after: Option<Duration>,
 }
+
+/// The functions of the Python package that a worker runs, and what it runs them with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FunctionRules {
+    /// The modules whose functions the worker runs.
+    pub patterns: Vec<FunctionPattern>,
+    /// The interpreter: a path, or a name that is looked for in `PATH`.
+    pub python: String,
+    /// The working folder, from which modules are imported first; `None` if there is no `[worker]` and so no folder of its file.
+    pub folder: Option<PathBuf>,
+}
+
+impl Default for FunctionRules {
+    fn default() -> Self {
+        Self { patterns: Vec::new(), python: PYTHON.to_owned(), folder: None }
+    }
+}
+
+/// The interpreter of functions, unless a worker names another one.
+const PYTHON: &str = "python3";
 
 /// The keys of `[worker]`.
 pub(super) const WORKER: &[SettingKey] = &[
@@ -78,6 +106,23 @@ pub(super) const WORKER: &[SettingKey] = &[
          Default: false.",
     ),
     key(
+        "functions",
+        SettingKind::List,
+        "The modules whose functions the worker runs, if servers submit them with the Python package: \
+         models.design is a module, models.* all modules below models, * all modules. Default: none.",
+    ),
+    key(
+        "python",
+        SettingKind::Text,
+        "The Python that runs such functions, with the package `unhang` in it. Default: python3 in PATH.",
+    ),
+    key(
+        "folder",
+        SettingKind::Text,
+        "The working folder of such functions, from which Python imports modules first. Default: the \
+         folder of this file.",
+    ),
+    key(
         "lease",
         SettingKind::Duration,
         "The time after a heartbeat within which a repeatable job must have the next one. Then the worker \
@@ -96,23 +141,49 @@ pub(super) const WORKER: &[SettingKey] = &[
     ),
 ];
 
-/// Reads `[worker]`.
-pub(super) fn worker(section: &Section<'_>) -> Result<WorkerRules, Complaint> {
+/// Reads `[worker]` of a file in this folder.
+pub(super) fn worker(section: &Section<'_>, folder: &Path) -> Result<WorkerRules, Complaint> {
     let duration = |name| section.get(name).map(|field| field.duration()).transpose();
     Ok(WorkerRules {
         slots: section.get("slots").map(|field| field.whole(CONCURRENT)).transpose()?,
         labels: section.get("labels").map_or(Ok(Vec::new()), |field| labels(&field))?,
         any_command: section.get("any-command").map(|field| field.flag()).transpose()?,
+        functions: functions(section, folder)?,
         lease: duration("lease")?,
         heartbeat: duration("heartbeat")?,
         lost_after: duration("lost-after")?,
     })
 }
 
+/// Reads the functions that a worker runs.
+fn functions(section: &Section<'_>, folder: &Path) -> Result<FunctionRules, Complaint> {
+    let pattern = |item: SettingValue<'_>| {
+        let text = item.plain()?;
+        text.parse().map_err(|error| item.complaint(format!("`{text}` {error}")))
+    };
+    let patterns = section.get("functions").map_or(Ok(Vec::new()), |field| field.items())?;
+    let python = section.get("python").map(|field| field.plain()).transpose()?;
+    let place = section.get("folder").map(|field| field.plain()).transpose()?;
+    Ok(FunctionRules {
+        patterns: patterns.into_iter().map(pattern).collect::<Result<_, Complaint>>()?,
+        // A name without a folder is looked for in PATH, and a path begins at the file.
+        python: match python {
+            Some(path) if path.contains('/') => folder.join(path).to_string_lossy().into_owned(),
+            named => named.unwrap_or_else(|| PYTHON.to_owned()),
+        },
+        folder: Some(place.map_or_else(|| folder.to_owned(), |place| folder.join(place))),
+    })
+}
+
 /// Reads the demands of a tool on the worker that runs it.
 pub(super) fn placement(section: &Section<'_>) -> Result<Placement, Complaint> {
     let defaults = Placement::default();
+    let function = |field: SettingValue<'_>| {
+        let text = field.text()?;
+        text.parse().map_err(|error| field.complaint(format!("`{text}` {error}")))
+    };
     Ok(Placement {
+        function: section.get("function").map(function).transpose()?,
         labels: section.get("labels").map_or(Ok(Vec::new()), |field| labels(&field))?,
         is_repeatable: section.get("repeatable").map_or(Ok(false), |field| field.flag())?,
         max_attempts: section
@@ -163,7 +234,9 @@ mod tests {
         let text = "[jobs]\nstore = \"postgres://me:geheim@db/jobs\"\n\
                     [worker]\nslots = 3\nlabels = [\"gpu\", \"big/1\"]\nany-command = true\nlease = \"10s\"\n\
                     heartbeat = \"1s\"\nlost-after = \"5m\"\n\
+                    functions = [\"models.*\"]\npython = \"venv/bin/python\"\n\
                     [tools.a]\ncommand = [\"a\"]\nlabels = [\"gpu\"]\nrepeatable = true\nmax-attempts = 5\n\
+                    function = \"models.design:size\"\n\
                     [tools.b]\ncommand = [\"b\"]\n";
         let Loaded { settings, warnings } = read(text).unwrap();
         assert!(warnings.is_empty(), "{warnings:?}");
@@ -176,13 +249,23 @@ mod tests {
             slots: Some(3),
             labels,
             any_command: Some(true),
+            functions: FunctionRules {
+                patterns: vec!["models.*".parse().unwrap()],
+                python: "/project/venv/bin/python".to_owned(),
+                folder: Some("/project".into()),
+            },
             lease: seconds(10),
             heartbeat: seconds(1),
             lost_after: seconds(300),
         };
         assert_eq!(settings.worker, expected);
         let [a, b] = &settings.tools[..] else { panic!("two tools") };
-        let demands = Placement { labels: vec!["gpu".to_owned()], is_repeatable: true, max_attempts: 5 };
+        let demands = Placement {
+            labels: vec!["gpu".to_owned()],
+            function: Some("models.design:size".parse().unwrap()),
+            is_repeatable: true,
+            max_attempts: 5,
+        };
         assert_eq!((&a.placement, &b.placement), (&demands, &Placement::default()));
     }
 
@@ -196,6 +279,14 @@ mod tests {
             let told = read(&format!("[jobs]\n{key} = \"65MiB\"\n")).unwrap_err().to_string();
             assert!(told.contains(key) && told.contains("at most 64MiB"), "{told}");
         }
+    }
+
+    #[test]
+    fn a_wrong_function_is_a_complaint_with_its_place() {
+        let of_worker = read("[worker]\nfunctions = [\"a.*\", \"models/*\"]").unwrap_err().to_string();
+        assert!(of_worker.contains("functions[1]") && of_worker.contains("names no modules"), "{of_worker}");
+        let of_tool = read("[tools.a]\ncommand = [\"a\"]\nfunction = \"size\"").unwrap_err().to_string();
+        assert!(of_tool.contains("`size` is not a function"), "{of_tool}");
     }
 
     #[test]

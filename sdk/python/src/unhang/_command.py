@@ -7,6 +7,7 @@ import os
 import subprocess
 from dataclasses import dataclass
 
+from unhang import _worker
 from unhang._binary import binary
 from unhang._errors import UnhangError
 
@@ -28,6 +29,10 @@ def run(
     limit: float | None = 60.0,
 ) -> CommandOutput:
     """Runs `unhang` with these words, and raises `UnhangError` with its own sentence if the exit code is another one than allowed."""
+    if _worker.is_on_worker():
+        raise UnhangError(
+            "a job on a worker has neither the jobs nor the state of the store: give it what it needs as arguments, and return the rest"
+        )
     try:
         told = subprocess.run(
             [binary(), *words],

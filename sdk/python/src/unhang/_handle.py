@@ -161,6 +161,9 @@ def get(id: str) -> Job:  # noqa: A002 - the word of the field.
 
 def _whole(result: Any, status: dict[str, Any]) -> Any:
     """Returns the result, from its own file if it is a large one. A function may return the path of any other file."""
+    if "work_folder" not in status:
+        # A store of many machines has the result.
+        return result
     path = os.path.join(status["work_folder"], LARGE_RESULT)
     if isinstance(result, dict) and cast("dict[str, Any]", result).get(LARGE_RESULT_KEY) == path:
         with open(path, encoding="utf-8") as file:
@@ -170,6 +173,8 @@ def _whole(result: Any, status: dict[str, Any]) -> Any:
 
 def _error_of(status: dict[str, Any]) -> dict[str, Any] | None:
     """Returns kind, message and traceback of the exception with which a job has ended, if there was one."""
+    if "work_folder" not in status:
+        return None
     try:
         with open(os.path.join(status["work_folder"], ERROR), encoding="utf-8") as file:
             found: Any = json.loads(file.read(_LONGEST_ERROR))

@@ -21,7 +21,7 @@ from unhang._handle import command
 from unhang._json import NotJsonError, to_json
 from unhang._names import RESULTS
 from unhang._schema import describe
-from unhang._target import check_binding, name_of
+from unhang._target import check_binding, name_of, shared_name_of
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -152,6 +152,7 @@ class Jobs:
                 "results": RESULTS,
                 "timeout": timeout,
                 "state": None if state is None else {"field": state},
+                "function": shared_name_of(target),
             },
         )
 

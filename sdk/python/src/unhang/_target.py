@@ -14,9 +14,14 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from unhang import _worker
+
 SCRIPT_NAME = "__unhang_job__"
 """The `__name__` of a script in a job, so that what stands behind `if __name__ == "__main__":` does not run."""
 
+
+_SHARED = re.compile(r"(?!__)[A-Za-z_][A-Za-z0-9_]*(?:\.(?!__)[A-Za-z_][A-Za-z0-9_]*)*:(?!__)[A-Za-z_][A-Za-z0-9_]*")
+_LONGEST_SHARED = 256
 
 _CONTEXT = re.compile(r"(?:^|\b(?:mcp|fastmcp)\.[\w.]*\.)Context\b")
 
@@ -45,6 +50,11 @@ def name_of(function: Callable[..., Any]) -> str:
     check_signature(function)
     check_binding(function)
     return f"{_place(module, name)}:{name}"
+
+
+def shared_name_of(target: str) -> str | None:
+    """Returns the name under which the workers of other machines know a function, or `None` if they cannot import it by a name."""
+    return target if len(target) <= _LONGEST_SHARED and _SHARED.fullmatch(target) else None
 
 
 def check_binding(function: Callable[..., Any]) -> None:
@@ -125,4 +135,19 @@ def load(target: str) -> Callable[..., Any]:
         what = "has no" if found is None else "has another kind of"
         raise TargetError(f"{place} {what} function {name}")
     function: Callable[..., Any] = found
+    if _worker.is_on_worker():
+        _check_origin(place, function)
     return function
+
+
+def _check_origin(module: str, function: Callable[..., Any]) -> None:
+    """Raises `TargetError` if the module has only imported the function, as `from os import system` does.
+
+    A worker's owner allows functions by the names of their modules, and whoever writes into the store chooses the name.
+    """
+    origin = getattr(function, "__module__", None)
+    if origin != module:
+        raise TargetError(
+            f"{function.__name__} of {module} is a function of {origin}, and a worker runs the functions that a module defines; "
+            f"name it {origin}:{function.__name__}"
+        )

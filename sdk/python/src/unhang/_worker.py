@@ -10,6 +10,7 @@ import os
 import sys
 
 _FOLDER = "UNHANG_PYTHON_FOLDER"
+_ON_WORKER = "UNHANG_ON_WORKER"
 
 _is_worker = False
 _folder: str | None = None
@@ -46,6 +47,18 @@ def begin() -> list[str]:
     if _folder is not None:
         sys.path[:] = [_folder] + [path for path in sys.path if path != _folder]
     return sys.argv[1:]
+
+
+def begin_on_worker() -> list[str]:
+    """Makes this process a worker on a machine that shares a store with others, and returns the words behind its command."""
+    # The processes that the function starts are told too.
+    os.environ[_ON_WORKER] = "1"
+    return begin()
+
+
+def is_on_worker() -> bool:
+    """Returns whether this process is a job of `unhang worker`, or was started by one: it does not have the store, and its machine is any."""
+    return _ON_WORKER in os.environ
 
 
 def is_worker() -> bool:

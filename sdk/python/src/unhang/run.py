@@ -53,6 +53,10 @@ def main(target: str) -> int:
     if os.getpid() != own:
         # The function has forked, and this copy has returned from it: the result is not its own.
         os._exit(code)
+    if name == RESULTS and len(text) > LARGEST_RESULT and _worker.is_on_worker():
+        # The path of a file means nothing to those who read the result on another machine.
+        message = f"the result has {len(text)} bytes, and that of a job on a worker at most {LARGEST_RESULT}"
+        code, name, text = _FAILED, ERROR, json.dumps({"kind": "ResultTooLarge", "message": message}).encode()
     if name == RESULTS and len(text) > LARGEST_RESULT:
         large = folder / LARGE_RESULT
         _replace(large, text)
@@ -132,4 +136,10 @@ def _finish(code: int) -> NoReturn:
 def start() -> None:
     """Runs the function that the command line names, and ends this process."""
     (target,) = _worker.begin()
+    _finish(main(target))
+
+
+def start_on_worker() -> None:
+    """Runs the function that the command line names as `start` does, on a worker of a store that machines share."""
+    (target,) = _worker.begin_on_worker()
     _finish(main(target))

@@ -112,8 +112,12 @@ fn submission(arguments: JobRun, of_file: &JobSettings) -> Result<Submission, Co
     submission.timeout = arguments.timeout.or(of_file.timeout);
     submission.log_limit = arguments.log_limit.or(of_file.log_limit).unwrap_or(submission.log_limit);
     let max_attempts = arguments.max_attempts.unwrap_or(submission.placement.max_attempts);
-    submission.placement =
-        Placement { labels: arguments.labels, is_repeatable: arguments.repeatable, max_attempts };
+    submission.placement = Placement {
+        labels: arguments.labels,
+        function: None,
+        is_repeatable: arguments.repeatable,
+        max_attempts,
+    };
     Ok(submission)
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Invariants
 //!
-//! - The worker runs tools of its own file. It runs commands only with `--any-command` or `any-command = true`.
+//! - The worker runs tools of its own file, and functions of the modules that the file names. It runs commands only with `--any-command` or `any-command = true`.
 //! - No row of the database makes the worker run anything else.
 //! - A signal ends the worker and none of its jobs.
 

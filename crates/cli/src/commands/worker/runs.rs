@@ -6,7 +6,7 @@ use unhang::{
     exit,
     guard::Stop,
     jobs::engine::Engine,
-    settings::{JobSettings, Settings, StoreUrl, ToolSettings, WorkerRules},
+    settings::{FunctionRules, JobSettings, Settings, StoreUrl, ToolSettings, WorkerRules},
     units::in_words,
     worker::{Worker, WorkerEnd, WorkerError, WorkerIdentity, WorkerSettings},
 };
@@ -62,6 +62,7 @@ impl WorkerPlan {
             slots: arguments.slots.or(of_file.slots).or(jobs.max_concurrent),
             labels: if arguments.labels.is_empty() { of_file.labels } else { arguments.labels.clone() },
             any_command: Some(arguments.any_command || of_file.any_command == Some(true)),
+            functions: of_file.functions,
             lease: arguments.lease.or(of_file.lease),
             heartbeat: arguments.heartbeat.or(of_file.heartbeat),
             lost_after: arguments.lost_after.or(of_file.lost_after),
@@ -106,16 +107,17 @@ pub(super) async fn run(arguments: &WorkerArguments) -> CommandOutcome {
     let options = options(&[own])?;
     let settings = plan.settings(options.rules.max_concurrent)?;
     let any_command = plan.rules.any_command == Some(true);
-    if !any_command && plan.tools.is_empty() {
+    if !any_command && plan.tools.is_empty() && plan.rules.functions.patterns.is_empty() {
         let file = plan.file.as_ref().map_or_else(
             || "there is no unhang.toml".to_owned(),
-            |path| format!("{} has no [tools]", path.display()),
+            |path| format!("{} has no [tools], and no `functions` in [worker]", path.display()),
         );
         return Err(CommandFailure::usage(
             format!("this worker would run nothing: {file}, and it allows no commands"),
             Some("allow all commands by --any-command, or name a file with tools by --config"),
         ));
     }
+    check_folder(&plan.rules.functions)?;
     let folder = options.folder.clone();
     let (identity, engine) = beside(move || {
         let identity = WorkerIdentity::take(&folder).map_err(|error| not_begun(&error))?;
@@ -123,7 +125,8 @@ pub(super) async fn run(arguments: &WorkerArguments) -> CommandOutcome {
         Ok((identity, engine))
     })
     .await?;
-    let tools = WorkerTools::new(engine.clone(), plan.tools, any_command, &files);
+    let functions = plan.rules.functions;
+    let tools = WorkerTools::new(engine.clone(), plan.tools, functions, &plan.jobs, any_command, &files);
     let begins = format!(
         "worker {} runs {} at the same time for {}{}",
         identity.name(),
@@ -159,6 +162,17 @@ pub(super) async fn run(arguments: &WorkerArguments) -> CommandOutcome {
             );
             Ok(code)
         }
+    }
+}
+
+/// Refuses a worker whose functions have no folder to run in.
+fn check_folder(functions: &FunctionRules) -> Result<(), CommandFailure> {
+    match &functions.folder {
+        Some(folder) if !functions.patterns.is_empty() && !folder.is_dir() => Err(CommandFailure::usage(
+            format!("the folder {} for functions does not exist", folder.display()),
+            Some("name the folder with the modules by `folder` in [worker]"),
+        )),
+        _ => Ok(()),
     }
 }
 

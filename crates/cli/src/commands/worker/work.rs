@@ -1,6 +1,6 @@
-//! The work that a worker does: tools of its own file, and commands if a person allows that.
+//! The work that a worker does: tools of its own file, functions of the modules that the file names, and commands if a person allows that.
 
-use std::{collections::BTreeMap, fmt};
+use std::{collections::BTreeMap, fmt, path::PathBuf};
 
 use serde_json::{Map, Value};
 use unhang::{
@@ -13,8 +13,8 @@ use unhang::{
     },
     postgres::SharedFiles,
     promoted::EngineService,
-    settings::ToolSettings,
-    worker::{AnyCommand, CommandEnvironment, WorkRefusal, WorkResolver},
+    settings::{FunctionRules, JobSettings, ToolSettings},
+    worker::{AnyCommand, CommandEnvironment, PythonFunctions, WorkRefusal, WorkResolver},
 };
 
 use crate::{
@@ -27,6 +27,7 @@ pub(super) struct WorkerTools {
     engine: Engine,
     service: EngineService,
     tools: BTreeMap<String, ToolSettings>,
+    functions: PythonFunctions,
     any_command: Option<AnyCommand>,
 }
 
@@ -38,10 +39,13 @@ impl fmt::Debug for WorkerTools {
 }
 
 impl WorkerTools {
-    /// Makes a worker that runs these tools, and any command if that is allowed. Its jobs do not get the access to its stores.
+    /// Makes a worker that runs these tools and functions, and any command if that is allowed. Functions have the limits of `jobs`. Its jobs do
+    /// not get the access to its stores.
     pub(super) fn new(
         engine: Engine,
         tools: Vec<ToolSettings>,
+        functions: FunctionRules,
+        jobs: &JobSettings,
         any_command: bool,
         files: &SharedFiles,
     ) -> Self {
@@ -54,13 +58,22 @@ impl WorkerTools {
             engine,
             service,
             tools: tools.into_iter().map(|tool| (tool.name.clone(), tool)).collect(),
+            functions: PythonFunctions {
+                patterns: functions.patterns,
+                python: functions.python.into(),
+                folder: functions.folder.unwrap_or_else(|| PathBuf::from("/")),
+                environment: environment.clone(),
+                timeout: jobs.timeout,
+                log_limit: jobs.log_limit,
+            },
             any_command: any_command.then_some(AnyCommand(environment)),
         }
     }
 
     /// Says what the worker runs, as the end of a sentence.
     pub(super) fn in_words(&self) -> String {
-        let tools: Vec<&str> = self.tools.keys().map(String::as_str).collect();
+        let functions = self.functions.patterns.iter().map(|pattern| format!("functions of {pattern}"));
+        let tools: Vec<String> = self.tools.keys().cloned().chain(functions).collect();
         let tools = if tools.is_empty() { String::new() } else { format!(": {}", tools.join(", ")) };
         let commands = if self.any_command.is_some() { ", and any command" } else { "" };
         format!("{tools}{commands}")
@@ -100,12 +113,14 @@ impl WorkerTools {
 impl WorkResolver for WorkerTools {
     fn own_labels(&self) -> Vec<String> {
         let commands = self.any_command.iter().flat_map(WorkResolver::own_labels);
-        self.tools.keys().map(|name| tool_label(name)).chain(commands).collect()
+        let functions = self.functions.own_labels();
+        self.tools.keys().map(|name| tool_label(name)).chain(functions).chain(commands).collect()
     }
 
     fn submission(&self, record: &JobRecord, work: &SharedWork) -> Result<Submission, WorkRefusal> {
         match (work, &self.any_command) {
             (SharedWork::Tool { name, arguments }, _) => self.tool(record, name, arguments),
+            (SharedWork::PythonFunction { .. }, _) => self.functions.submission(record, work),
             (SharedWork::Command(_), Some(commands)) => commands.submission(record, work),
             (SharedWork::Command(_), None) => {
                 Err(WorkRefusal("its worker runs no commands, but only tools of its own file".to_owned()))
