@@ -35,7 +35,7 @@ impl JobTemplate {
         let row = rows.first().ok_or_else(|| ScaleFailure::new("an accepted job has no row"))?;
         let orders = SharedOrders {
             labels: row.get(0),
-            any_label: None,
+            any_label: Vec::new(),
             is_repeatable: false,
             max_attempts: u32::try_from(row.get::<_, i32>(1)).unwrap_or_default(),
             work: row.get::<_, Option<String>>(2).unwrap_or_default(),
