@@ -100,14 +100,14 @@ mod tests {
     use std::{fs, path::Path};
 
     use serde_json::json;
-    use unhang_jobs::room::Rules;
 
     use super::*;
 
     fn record() -> JobRecord {
         let record = json!({
             "format": 2, "job_id": "aaaaaaaaaaaa", "name": "size", "command": [], "folder": "/submitter",
-            "results": RESULTS, "timeout_ms": 5000, "stop_grace_ms": 1000, "log_limit": 70_000, "rules": Rules::default(),
+            "results": RESULTS, "timeout_ms": 5000, "stop_grace_ms": 1000, "log_limit": 70_000,
+            "rules": { "max_concurrent": 1, "memory_limit": 90.0, "disk_reserve": 0 },
             "variables": ["FROM_AFAR"], "status": "queued", "created_at": "2026-11-29T00:00:00.000Z",
         });
         serde_json::from_value(record).expect("a record")

@@ -241,9 +241,9 @@ fn a_function_of_the_python_package_runs_on_a_worker_whose_file_names_its_module
     fs::write(store.sandbox().path().join("later.toml"), later).expect("a file");
     let mut second = Client::start(store.command(&["serve", "--config", "later.toml"]));
     second.initialize();
-    let done = SharedStore::begin(&mut second, "negate", json!({"flow": 2}));
+    let done = SharedStore::begin(&mut second, "negate", json!({"flow": 2.5}));
     assert_eq!(store.json(&["job", "wait", &done])[0]["status"], "completed");
-    assert_eq!(store.json(&["job", "result", &done]), json!(-2.0));
+    assert_eq!(store.json(&["job", "result", &done]), json!(-2.5));
     assert_eq!(store.json(&["job", "show", &id])["status"], "queued");
 
     let mut worker = store.function_worker(&machine);
