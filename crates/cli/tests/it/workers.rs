@@ -207,11 +207,13 @@ impl SharedStore {
 
     /// Runs SQL as somebody who may write into the database.
     fn forge(&self, sql: &str) {
-        let psql = Path::new(&std::env::var_os(PROGRAMS).expect("the programs")).join("psql");
-        let mut command = Command::new(psql);
-        command.args(["--no-psqlrc", "--quiet", "--set=ON_ERROR_STOP=1", "--command", sql, &self.url]);
-        let (code, _, stderr) = run_to_end(command);
-        assert_eq!(code, 0, "{stderr}");
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        runtime.block_on(async {
+            let connected = tokio_postgres::connect(&self.url, tokio_postgres::NoTls).await;
+            let (client, connection) = connected.expect("a connection");
+            tokio::spawn(connection);
+            client.batch_execute(sql).await.expect("rows are written");
+        });
     }
 }
 

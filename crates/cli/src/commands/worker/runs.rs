@@ -1,6 +1,6 @@
 //! A worker at work, from its settings to its end.
 
-use std::{cell::RefCell, collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
+use std::{cell::RefCell, collections::BTreeMap, path::PathBuf, slice, sync::Arc, time::Duration};
 
 use unhang::{
     exit,
@@ -98,7 +98,7 @@ impl WorkerPlan {
 pub(super) async fn run(arguments: &WorkerArguments) -> CommandOutcome {
     let plan = WorkerPlan::read(arguments).await?;
     let address = shared_store::address(&plan.store)?;
-    let files = shared_store::files(&[plan.jobs.clone()])?;
+    let files = shared_store::files(slice::from_ref(&plan.jobs))?;
     if let Some(artifacts) = &files.artifacts {
         artifacts.check_access().map_err(|error| CommandFailure::usage(error.to_string(), None))?;
     }
