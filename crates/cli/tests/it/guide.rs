@@ -68,6 +68,7 @@ pages! {
     dependencies: "docs/design/dependencies.md",
     fuzzing: "docs/reference/fuzzing.md",
     mutants: "docs/reference/mutants.md",
+    scale: "docs/reference/scale.md",
     score: "docs/reference/score.md",
     rounds: "docs/reference/rounds.md",
     soak: "docs/reference/soak.md",
