@@ -264,6 +264,25 @@ pub enum JobError {
          start `unhang worker` here"
     )]
     OfWorker(JobId),
+    /// A call has ended on this machine, and the store of many machines does not have its end yet.
+    #[error(
+        "job {0} has ended here, and the job store does not have its end yet: `unhang serve` or `unhang worker` on \
+         this data folder brings it there; remove the job after that"
+    )]
+    NotInStore(JobId),
+    /// The process that has the job in a store of many machines is silent.
+    #[error(
+        "job {id} goes on for now: {worker}, which has it, has been silent for {} s; the wish to cancel it stays in \
+         the job store, and {worker} carries it out when it is back", .silent_for.as_secs()
+    )]
+    CancelWaits {
+        /// The job.
+        id: JobId,
+        /// The worker, or the machine of a call.
+        worker: String,
+        /// The time since its last heartbeat.
+        silent_for: Duration,
+    },
     /// A job of a store of many machines cannot have this.
     #[error("a job of a store that many machines share {0}")]
     NotShared(&'static str),

@@ -61,6 +61,8 @@ pub(crate) const CANCEL: &str = "cancel";
 pub(crate) const UNHELD: &str = "unheld";
 /// The time until which the work may run.
 pub(crate) const LEASE: &str = "lease.json";
+/// The folder with a note about each call whose end the store of many machines does not have yet, in the data folder.
+pub const CALLS: &str = "calls";
 /// The mark of a call that the store of many machines has, or has had.
 pub const IN_STORE: &str = "in-store";
 /// All arguments of the tool call.
@@ -141,6 +143,11 @@ impl DataFolder {
         let path = self.quarantine();
         make_folder(&path, true)?;
         Ok(path)
+    }
+
+    /// Returns whether a store of many machines still has to be told of the end of this call.
+    pub(crate) fn has_untold_call(&self, id: JobId) -> bool {
+        self.0.join(CALLS).join(format!("{id}.json")).exists()
     }
 
     /// Returns a job's folder, which may not exist.

@@ -33,6 +33,13 @@ struct ProgressText {
 }
 
 impl JobProgress {
+    /// Returns the progress with its message cut to the length that a job may give it.
+    #[must_use]
+    pub fn bounded(self) -> Self {
+        let cut = |message: String| message.chars().take(MAX_MESSAGE).collect();
+        Self { message: self.message.map(cut), ..self }
+    }
+
     /// Returns the last progress in `text`, without the unfinished line behind the last line feed; `None` if there is no progress.
     pub fn last(text: &[u8]) -> Option<Self> {
         let finished = text.iter().rposition(|&byte| byte == b'\n')?;

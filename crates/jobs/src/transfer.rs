@@ -78,8 +78,11 @@ pub async fn transfer_job(
     let left = spawn_blocking(move || other_files(&work_folder, &names));
     let left = left.await.map_err(|_| JobError::Closed)?;
     if left.is_empty() {
-        engine.remove(id).await?;
-        return Ok(JobTransfer::Moved);
+        // Another process may move the same job.
+        return match engine.remove(id).await {
+            Ok(()) | Err(JobError::NoSuchJob(_)) => Ok(JobTransfer::Moved),
+            Err(error) => Err(error),
+        };
     }
     Ok(JobTransfer::Copied(left))
 }

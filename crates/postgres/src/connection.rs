@@ -20,7 +20,7 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 
 use crate::{
     address::StoreAddress,
-    error::{ErrorRemedy, PostgresError, explain, remedy, words},
+    error::{CONNECTED, ErrorRemedy, PostgresError, explain, remedy, words},
     schema, tls,
 };
 
@@ -62,7 +62,7 @@ impl DatabaseConnection {
             may_be_done: false,
         })?;
         let mut connection = Self { address, runtime: Some(runtime), client: None, used_at: Instant::now() };
-        connection.run("connected", Repetition::Allowed, &async |_: &mut Client| Ok(()))?;
+        connection.run(CONNECTED, Repetition::Allowed, &async |_: &mut Client| Ok(()))?;
         Ok(connection)
     }
 
@@ -177,9 +177,9 @@ pub(crate) async fn client_of(address: &StoreAddress) -> Result<(Client, Traffic
     let store = || address.shown().to_owned();
     let tls =
         tls::connector(&address.check).map_err(|detail| PostgresError::Tls { store: store(), detail })?;
-    let late = |_| PostgresError::TimedOut { store: store(), doing: "connected", waited: LIMIT };
+    let late = |_| PostgresError::TimedOut { store: store(), doing: CONNECTED, waited: LIMIT };
     let connected = timeout(LIMIT, address.config.connect(tls)).await.map_err(late)?;
-    connected.map_err(|error| explain(address.shown(), "connected", &error))
+    connected.map_err(|error| explain(address.shown(), CONNECTED, &error))
 }
 
 /// Polls a connection in a task of its own, until its client is dropped.

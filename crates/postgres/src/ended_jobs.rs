@@ -9,6 +9,7 @@ use tokio_postgres::{
 use unhang_jobs::{
     shared_jobs::EndedJob,
     store::{JobStore as _, state_column},
+    timestamp::JobTimestamp,
 };
 
 use crate::{
@@ -22,9 +23,17 @@ use crate::{
 /// The attempt under which the store keeps logs and files of a job that has run elsewhere.
 pub(crate) const ATTEMPT: i32 = 1;
 
-const INSERT: &str = "INSERT INTO unhang.jobs (id, state, owner, retention_ms, record, labels, is_repeatable,
+/// The place of a job that ended elsewhere, before all jobs of the store: by the time of its submission. The last digits keep two of the same
+/// moment apart.
+fn sequence(submitted: JobTimestamp) -> i64 {
+    let random = i64::from(getrandom::u32().unwrap_or_default() % 4096);
+    (unix_millis(submitted).saturating_mul(4096) + random).saturating_add(i64::MIN / 2)
+}
+
+const INSERT: &str =
+    "INSERT INTO unhang.jobs (sequence, id, state, owner, retention_ms, record, labels, is_repeatable,
         max_attempts, claims, started_at, completed_at)
-     VALUES ($1, $2, $3, $4, $5, '{}', false, 1, $6, $7, $8)
+     OVERRIDING SYSTEM VALUE VALUES ($9, $1, $2, $3, $4, $5, '{}', false, 1, $6, $7, $8)
      ON CONFLICT (id) DO NOTHING RETURNING sequence";
 
 /// The store, as it takes ended jobs.
@@ -41,7 +50,7 @@ impl EndedJobs<'_> {
         let json = self.0.to_json(record)?;
         let work = async |client: &mut Client| {
             let transaction = client.transaction().await?;
-            let values: [(&(dyn ToSql + Sync), Type); 8] = [
+            let values: [(&(dyn ToSql + Sync), Type); 9] = [
                 (&record.job_id.as_str(), Type::TEXT),
                 (&state_column(record.status), Type::TEXT),
                 (&record.owner, Type::TEXT),
@@ -50,6 +59,7 @@ impl EndedJobs<'_> {
                 (&ATTEMPT, Type::INT4),
                 (&record.started_at.map(unix_millis), Type::INT8),
                 (&completed_at(record), Type::INT8),
+                (&sequence(record.created_at), Type::INT8),
             ];
             let inserted = transaction.query_typed(INSERT, &values).await?;
             let Some(row) = inserted.first() else { return Ok(Some(false)) };

@@ -8,6 +8,9 @@ use tokio_postgres::error::SqlState;
 use unhang_artifacts::ArtifactError;
 use unhang_jobs::id::JobId;
 
+/// The operation of a connection that is made.
+pub(crate) const CONNECTED: &str = "connected";
+
 /// The reason why the shared store did not do what it was asked for.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -182,7 +185,8 @@ impl PostgresError {
     pub fn may_be_done(&self) -> bool {
         match self {
             Self::Unreachable { may_be_done, .. } => *may_be_done,
-            Self::TimedOut { .. } => true,
+            // A connection that never came up has done nothing.
+            Self::TimedOut { doing, .. } => *doing != CONNECTED,
             _ => false,
         }
     }

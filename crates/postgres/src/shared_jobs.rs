@@ -311,8 +311,9 @@ fn status(mut record: unhang_jobs::record::JobRecord, row: &Row) -> JobStatus {
         let trouble = row.get::<_, Option<String>>("trouble");
         wait_reason = wait_reason.or(trouble);
     }
-    let progress = is_active
-        .then(|| JobProgress { fraction: row.get("progress"), message: row.get("progress_message") });
+    let progress = is_active.then(|| {
+        JobProgress { fraction: row.get("progress"), message: row.get("progress_message") }.bounded()
+    });
     JobStatus {
         queue_position: row
             .get::<_, Option<i64>>("before")

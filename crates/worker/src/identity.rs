@@ -13,7 +13,7 @@ use std::{
 };
 
 use unhang_jobs::{
-    folder::{Durability, read_at_most, replace},
+    folder::{CALLS, Durability, read_at_most, replace},
     id::JobId,
     wait::{WaitLimit, look_until},
 };
@@ -23,9 +23,6 @@ use crate::error::WorkerError;
 
 /// The folder of a worker, in its data folder.
 const FOLDER: &str = "worker";
-
-/// The folder of what a data folder tells of its calls, in the data folder.
-const CALLS_FOLDER: &str = "calls";
 
 /// The file with the name.
 const NAME: &str = "name";
@@ -60,7 +57,7 @@ impl WorkerIdentity {
     /// Takes the data folder for this process, which then tells the store of its calls. Returns `None` if another process does that. The
     /// name is not that of a worker on the folder: a worker looks for jobs under its own name.
     pub(crate) fn take_for_calls(data_folder: &Path) -> Result<Option<Self>, WorkerError> {
-        Self::in_folder(data_folder.join(CALLS_FOLDER), WaitLimit::after(Duration::ZERO))
+        Self::in_folder(data_folder.join(CALLS), WaitLimit::after(Duration::ZERO))
     }
 
     /// Takes the lock of a folder, and reads or draws its name. Returns `None` if another process has the lock.

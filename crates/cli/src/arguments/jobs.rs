@@ -28,7 +28,7 @@ use crate::arguments::{
     $UNHANG_HOME, else in $XDG_STATE_HOME/unhang, else in ~/.local/state/unhang.\n\n\
     Exit codes: 0 done; 1 a job failed, was not accepted, has ended already or has\n\
     not ended yet, or the data folder cannot be used; 2 wrong usage, also an\n\
-    invalid id; 4 a deadline passed; 6 no such job; 130 and 143 ended by SIGINT and\n\
+    invalid id; 3 the shared database cannot be used; 4 a deadline passed; 6 no such job; 130 and 143 ended by SIGINT and\n\
     SIGTERM, which leave jobs running.")]
 pub(crate) struct JobArguments {
     #[command(flatten)]

@@ -345,6 +345,7 @@ pub(super) fn failure(error: &JobError) -> CommandFailure {
         | JobError::Unconfirmed { .. }
         | JobError::Late { .. }
         | JobError::SharedUncertain { .. }
+        | JobError::CancelWaits { .. }
         | JobError::StillEnding { .. } => exit::DEADLINE,
         JobError::Shared { .. } => exit::UNREACHABLE,
         JobError::NotShared(_) => exit::USAGE,

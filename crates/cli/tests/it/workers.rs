@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use unhang_zoo::private_postgres::{OWNER, PASSWORD, PrivatePostgres};
 
 use crate::{
+    gateway_metrics::demand_documented_workers,
     harness::{Client, PATIENCE, Sandbox, Web, run_to_end, wait_until},
     jobs::Jobs,
 };
@@ -420,6 +421,7 @@ fn gateways_with_one_store_show_the_same_jobs_tasks_and_state() {
         let page = web.ask("GET", "/metrics", &[], "").text();
         assert!(page.contains("unhang_worker_slots{worker=\""), "{page}");
         assert!(page.contains("labels=\"unhang:tool:refine\""), "{page}");
+        demand_documented_workers(web);
     }
     fs::remove_file(machine.path().join("state/gate")).expect("it is there");
     for mut gateway in [one, two] {
@@ -454,7 +456,12 @@ fn jobs_of_a_data_folder_move_to_the_store_with_their_ids() {
     here(&["state", "set", "basis", "1"]);
     store.demand(0, &["state", "set", "basis", "2"]);
 
+    // The store has a job already, which is newer than those that come.
+    let newest = store.demand(0, &["job", "run", "--", "true"]).0.trim_end().to_owned();
+
     assert_eq!(here(&["job", "move"]).0, 2, "nobody has said where to");
+    let nowhere = ["job", "move", "--to", "postgres://me@127.0.0.1:1/jobs"];
+    assert_eq!(here(&nowhere).0, 3, "a wrong address is told");
     let (code, stdout, stderr) = here(&["job", "move", "--to", &store.url]);
     assert!(code == 0 && !stdout.contains("correct"), "{code}: {stdout}{stderr}");
     let report: Value = serde_json::from_str(&stdout).expect("JSON");
@@ -475,7 +482,9 @@ fn jobs_of_a_data_folder_move_to_the_store_with_their_ids() {
         command.args(words).env("UNHANG_JOBS_STORE", &store.url);
         run_to_end(command)
     };
-    assert_eq!(listed(&there(&["job", "list"]).1), [&long, &more, &bad, &good].map(|id| json!(id)));
+    assert_eq!(listed(&there(&["job", "list"]).1), [&newest, &long, &more, &bad, &good].map(|id| json!(id)));
+    let last: Value = serde_json::from_str(&there(&["job", "show", "last"]).1).expect("JSON");
+    assert_eq!(last["job_id"], json!(newest), "a moved job is older than this one");
     assert_eq!(there(&["job", "logs", &good]).1, "out\n");
     assert_eq!(there(&["job", "logs", "--stderr", &good]).1, "err\n");
     assert_eq!(there(&["job", "logs", &long]).1.len(), 3_000_000);

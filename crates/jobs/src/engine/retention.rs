@@ -106,9 +106,12 @@ pub(super) fn expire(
     let (mut expired, mut left_to_workers) = (Expired::default(), 0);
     loop {
         let mut old = inner.store().ended_before(before, kept, AT_ONCE + left_to_workers)?;
-        // A worker removes its copy of a job when it has told the end.
+        // A worker removes its copy of a job when it has told the end, and so is a call kept until the store has its end.
         let count = old.len();
-        old.retain(|job| !inner.data.job(job.record.job_id).has(LEASE));
+        old.retain(|job| {
+            let id = job.record.job_id;
+            !inner.data.job(id).has(LEASE) && !inner.data.has_untold_call(id)
+        });
         left_to_workers = u32::try_from(count - old.len()).unwrap_or(u32::MAX);
         if old.is_empty() {
             expired.is_over = true;

@@ -30,7 +30,7 @@ use crate::{
     record::{JobRecord, JobState},
     room::Rules,
     shared_jobs::{DocumentName, SharedDocument, SharedJobs, WorkerSummary},
-    status::JobStatus,
+    status::{JobStatus, SharedSight},
     store::{JobOwnerFilter, KeptAsAccepted},
     submission::Submission,
     timestamp::JobTimestamp,
@@ -50,6 +50,15 @@ const LOOKS: (Duration, Duration) = (Duration::from_millis(100), Duration::from_
 
 /// The time beyond its grace within which a job has to end that was cancelled: a heartbeat, and the sweep.
 const CANCEL_SLACK: Duration = Duration::from_secs(30);
+
+/// The time that the end of a call may take on its way to the store before somebody who removes the call is told.
+const DELIVERY: Duration = Duration::from_secs(3);
+
+/// The time for which a silent worker may carry out the wish to cancel a job before that is told.
+const SILENT_CANCEL: Duration = Duration::from_secs(3);
+
+/// The time for which those who wait for a job wait for a store that is away.
+const AWAY: Duration = Duration::from_secs(60);
 
 /// The most running jobs of the store that are shown with its state, and the most waiting ones.
 const MOST_SHOWN: u32 = 100;
@@ -132,9 +141,23 @@ impl SharedAccess {
 
     /// Waits until a job has ended that the store knows, but not beyond the deadline. Returns `None` if the store does not know the job.
     pub(super) async fn wait(&self, id: JobId, deadline: Deadline) -> Result<Option<JobStatus>, JobError> {
-        let mut pause = LOOKS.0;
+        let (mut pause, mut away_since) = (LOOKS.0, None);
         loop {
-            let Some(status) = self.status(id).await? else { return Ok(None) };
+            let status = match self.status(id).await {
+                // Whoever has seen the job waits for a store that is away, but not for ever.
+                Err(error @ JobError::Shared { .. }) => {
+                    let since: &mut Option<Deadline> = &mut away_since;
+                    let is_over = since.is_none_or(|limit| limit.is_past());
+                    if is_over || deadline.is_past() {
+                        return Err(error);
+                    }
+                    let _ = deadline.timeout(sleep(LOOKS.1)).await;
+                    continue;
+                }
+                status => status?,
+            };
+            away_since = Some(Deadline::after(AWAY));
+            let Some(status) = status else { return Ok(None) };
             if status.record.status.is_final() || deadline.is_past() {
                 return Ok(Some(status));
             }
@@ -151,12 +174,22 @@ impl SharedAccess {
             return Err(JobError::HasEnded { id, status: before });
         }
         self.ask(move |jobs| jobs.cancel(id)).await?;
-        let waited = status.record.stop_grace() + CANCEL_SLACK;
+        let is_silent =
+            |status: &JobStatus| status.shared.as_ref().is_some_and(|sight| sight.silent_for.is_some());
+        let waited = match is_silent(&status) {
+            true => SILENT_CANCEL,
+            false => status.record.stop_grace() + CANCEL_SLACK,
+        };
         let ended = self.wait(id, Deadline::after(waited)).await?.ok_or(JobError::Removed(id))?;
         match ended.record.status {
             JobState::Cancelled => Ok(ended),
             status if status.is_final() => Err(JobError::HasEnded { id, status }),
-            _ => Err(JobError::StillEnding { id, waited }),
+            _ => match ended.shared {
+                Some(SharedSight { worker: Some(worker), silent_for: Some(silent_for) }) => {
+                    Err(JobError::CancelWaits { id, worker, silent_for })
+                }
+                _ => Err(JobError::StillEnding { id, waited }),
+            },
         }
     }
 
@@ -266,8 +299,14 @@ impl SharedAccess {
     /// here, or the store has nothing. Fails if the store does not have its end yet.
     pub(super) async fn remove_copy(&self, call: &JobRecord) -> Result<(), JobError> {
         let in_store = if call.status.is_final() { self.status(call.job_id).await? } else { None };
+        if in_store.is_none() {
+            return Ok(());
+        }
+        // Its end may be on the way.
+        let in_store = self.wait(call.job_id, Deadline::after(DELIVERY)).await?;
         let Some(in_store) = in_store else { return Ok(()) };
         match self.remove(call.job_id, in_store.record.status).await {
+            Err(JobError::HasNotEnded { id, .. }) => Err(JobError::NotInStore(id)),
             Err(JobError::NoSuchJob(_)) => Ok(()),
             removed => removed,
         }

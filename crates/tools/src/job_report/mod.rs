@@ -474,7 +474,7 @@ pub fn kind(error: &JobError) -> &'static str {
         JobError::NoSuchJob(_) | JobError::Removed(_) => "no_such_job",
         JobError::IdTaken(_) => "id_taken",
         JobError::HasEnded { .. } => "has_ended",
-        JobError::HasNotEnded { .. } => "has_not_ended",
+        JobError::HasNotEnded { .. } | JobError::NotInStore(_) => "has_not_ended",
         JobError::NoRoom { .. } | JobError::EndUnwritten { .. } => "no_room",
         JobError::MissingState(_) => "missing_state",
         JobError::Serialization(_) | JobError::InputTooLarge { .. } => "serialization",
@@ -482,6 +482,7 @@ pub fn kind(error: &JobError) -> &'static str {
         JobError::Uncertain { .. }
         | JobError::Unconfirmed { .. }
         | JobError::Late { .. }
+        | JobError::CancelWaits { .. }
         | JobError::StillEnding { .. } => "deadline",
         JobError::SharedUncertain { .. } => "deadline",
         JobError::Shared { .. } => "store_unavailable",

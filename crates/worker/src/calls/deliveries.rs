@@ -89,7 +89,9 @@ async fn deliver(state: &MirrorState, link: &mut StoreLink, call: &HeldJob) -> R
         return Ok(());
     }
     for name in [RESULT, ERROR] {
-        copy_file(state, link, call, name).await?;
+        if !copy_file(state, link, call, name).await? {
+            return Ok(());
+        }
     }
     finish(state, link, call, record).await
 }
@@ -123,22 +125,25 @@ async fn insert(
     Ok(true)
 }
 
-/// Copies a file that the call has left, if there is one.
+/// Copies a file that the call has left, if there is one. Returns false if the call is being removed here.
 async fn copy_file(
     state: &MirrorState,
     link: &mut StoreLink,
     call: &HeldJob,
     name: &'static str,
-) -> Result<(), PostgresError> {
+) -> Result<bool, PostgresError> {
     let (id, token) = (call.note.job, call.note.token.clone());
     match state.engine.left_file(id, name).await {
         Ok(Some(content)) => {
-            link.run(move |store| store.put_file(id, &token, name, &content)).await.map(drop)
+            link.run(move |store| store.put_file(id, &token, name, &content)).await?;
+            Ok(true)
         }
-        Ok(None) => Ok(()),
+        Ok(None) => Ok(true),
+        // The next look finds the job gone, and says so.
+        Err(JobError::NoSuchJob(_) | JobError::Removed(_)) => Ok(false),
         Err(error) => {
             tracing::warn!("job {id} ends in the job store without its {name}: {error}");
-            Ok(())
+            Ok(true)
         }
     }
 }

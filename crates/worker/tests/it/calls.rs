@@ -15,6 +15,7 @@ use unhang_jobs::{
     shims::ShimCommand,
     store::JobOwnerFilter,
 };
+use unhang_proc::lock::Lock;
 use unhang_worker::CallMirror;
 
 use crate::common::{Cluster, LONG, until};
@@ -165,7 +166,7 @@ async fn a_call_of_this_machine_is_shown_as_it_is_here_and_once() {
     assert!(machine.engine.system().await.unwrap().jobs.is_empty());
     // It cannot be removed before its end is told.
     let refused = machine.engine.remove(id).await;
-    assert!(matches!(refused, Err(JobError::HasNotEnded { .. })), "{refused:?}");
+    assert!(matches!(refused, Err(JobError::NotInStore(_))), "{refused:?}");
     let mirror = machine.mirror(&cluster, LONG);
     machine.told(id).await;
     assert_eq!(cluster.end(id).await.record.status, JobState::Completed);
@@ -239,4 +240,29 @@ async fn a_wish_to_cancel_reaches_a_call_through_the_store_and_no_worker_gets_th
     assert_eq!(cluster.engine.cancel(id).await.unwrap().record.status, JobState::Cancelled);
     ended.await.unwrap();
     worker.stop().await;
+}
+
+#[tokio::test]
+#[ignore = "needs PostgreSQL; cargo xtask ci --only examples"]
+async fn an_ended_call_stays_on_its_machine_until_the_store_has_its_end() {
+    let cluster = Cluster::new("untold-call");
+    let machine = Machine::new(&cluster);
+    let (id, call) = machine.call(None).await;
+    let mirror = machine.mirror(&cluster, LONG);
+    in_store(&cluster, id).await;
+    drop(mirror);
+    let lock = machine.folder.join("calls/lock");
+    until("nobody tells the store any more", || Lock::try_take(&lock).unwrap().map(drop)).await;
+    call.settle(answered(ANSWER)).await.unwrap();
+
+    let pruned = machine.engine.prune(Duration::ZERO).await.unwrap();
+    assert_eq!(pruned.jobs, [], "its end is nowhere else");
+    let refused = machine.engine.remove(id).await;
+    assert!(matches!(refused, Err(JobError::NotInStore(job)) if job == id), "{refused:?}");
+    assert_eq!(machine.engine.call_result(id).await.unwrap().as_deref(), Some(ANSWER));
+
+    let _mirror = machine.mirror(&cluster, LONG);
+    machine.told(id).await;
+    assert_eq!(cluster.engine.call_result(id).await.unwrap().as_deref(), Some(ANSWER));
+    assert_eq!(machine.engine.prune(Duration::ZERO).await.unwrap().jobs, [id]);
 }

@@ -10,6 +10,7 @@ use unhang::{
     jobs::{
         document::Field,
         engine::{Engine, EngineOptions},
+        error::JobError,
         id::JobId,
         shared_jobs::SharedJobs,
         store::JobOwnerFilter,
@@ -59,6 +60,9 @@ pub(super) async fn run(context: &JobContext, arguments: &JobMove) -> CommandOut
         let hint = "name it by --to, --store, UNHANG_JOBS_STORE or `store` in [jobs] of unhang.toml";
         CommandFailure::usage("there is no database to which jobs could move".to_owned(), Some(hint))
     })?;
+    // A wrong address is told even if there is nothing to move.
+    let asked = Arc::clone(&store);
+    context.blocking("be asked about its store", move || asked.counts()).await?;
     // The jobs of this folder alone.
     let options = EngineOptions { shared: None, ..context.options.clone() };
     let (engine, _) = context.blocking("be opened", move || Engine::open(options)).await?;
@@ -79,11 +83,13 @@ pub(super) async fn run(context: &JobContext, arguments: &JobMove) -> CommandOut
                 report.copied.push(CopiedJob { job_id: id, work_folder, files });
             }
             Ok(JobTransfer::Open) => report.open.push(id),
-            Ok(JobTransfer::OfWorker) => {}
+            // Another process moves the same jobs.
+            Ok(JobTransfer::OfWorker) | Err(JobError::NoSuchJob(_)) => {}
             Err(error) => {
                 let failure = failure(&error);
                 let message = format!("job {id} stays on this machine: {}", failure.message);
-                context.complain(&CommandFailure { message, ..failure });
+                // The hints are about other commands.
+                context.complain(&CommandFailure { message, hint: None, ..failure });
                 code = if code == exit::DONE { exit::FAILED } else { code };
             }
         }
