@@ -26,7 +26,7 @@ pub enum ArtifactLocation {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "`{0}` names no object store: write s3://BUCKET, s3://BUCKET/PREFIX, or the absolute path of a folder that \
-     all machines share"
+     all machines share, without `..`; keys come from the environment"
 )]
 pub struct NotALocation(String);
 
@@ -36,7 +36,8 @@ impl ArtifactLocation {
     /// # Errors
     /// Fails with [`NotALocation`] if the text is neither a bucket nor an absolute path, or has `.` or `..` among its parts.
     pub fn parse(text: &str) -> Result<Self, NotALocation> {
-        let refused = || NotALocation(text.to_owned());
+        // Before an `@` there may be a key.
+        let refused = || NotALocation(text.rsplit_once('@').map_or(text, |(_, rest)| rest).to_owned());
         let Some(rest) = text.strip_prefix(BUCKET) else {
             let path = Path::new(text);
             let is_plain = path.components().all(|part| part != Component::ParentDir);
@@ -104,7 +105,7 @@ mod tests {
             "s3://-jobs",
         ] {
             let told = ArtifactLocation::parse(text).unwrap_err().to_string();
-            assert!(told.contains("names no object store"), "{told}");
+            assert!(told.contains("names no object store") && !told.contains("password"), "{told}");
         }
     }
 }

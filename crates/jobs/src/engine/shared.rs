@@ -141,14 +141,14 @@ impl SharedAccess {
 
     /// Waits until a job has ended that the store knows, but not beyond the deadline. Returns `None` if the store does not know the job.
     pub(super) async fn wait(&self, id: JobId, deadline: Deadline) -> Result<Option<JobStatus>, JobError> {
-        let (mut pause, mut away_since) = (LOOKS.0, None);
+        // The time until which the store may be away.
+        let mut patience: Option<Deadline> = None;
+        let mut pause = LOOKS.0;
         loop {
             let status = match self.status(id).await {
                 // Whoever has seen the job waits for a store that is away, but not for ever.
                 Err(error @ JobError::Shared { .. }) => {
-                    let since: &mut Option<Deadline> = &mut away_since;
-                    let is_over = since.is_none_or(|limit| limit.is_past());
-                    if is_over || deadline.is_past() {
+                    if patience.is_none_or(|limit| limit.is_past()) || deadline.is_past() {
                         return Err(error);
                     }
                     let _ = deadline.timeout(sleep(LOOKS.1)).await;
@@ -156,7 +156,7 @@ impl SharedAccess {
                 }
                 status => status?,
             };
-            away_since = Some(Deadline::after(AWAY));
+            patience = Some(Deadline::after(AWAY));
             let Some(status) = status else { return Ok(None) };
             if status.record.status.is_final() || deadline.is_past() {
                 return Ok(Some(status));
