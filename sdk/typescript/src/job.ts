@@ -23,7 +23,8 @@ export interface JobRecord {
   readonly job_id: string;
   readonly status: string;
   readonly progress?: number;
-  readonly work_folder: string;
+  /** The folder of the job's files; absent if a database has the job that machines share. */
+  readonly work_folder?: string;
 }
 
 /** What is run, and how. */
@@ -148,6 +149,9 @@ export async function listJobs(limit = 100): Promise<JobRecord[]> {
 
 /** Returns the result, from its own file if it is a large one. A function may return the path of any other file. */
 async function whole(result: unknown, { work_folder }: JobRecord): Promise<unknown> {
+  if (work_folder === undefined) {
+    return result;
+  }
   const path = join(work_folder, LARGE_RESULT);
   const isLarge = typeof result === "object" && result !== null && LARGE_RESULT_KEY in result && result[LARGE_RESULT_KEY] === path;
   return isLarge ? JSON.parse(await readFile(path, "utf8")) : result;

@@ -18,10 +18,9 @@ from unhang import _worker
 from unhang._arguments import to_json_arguments
 from unhang._command import run
 from unhang._errors import JobFailedError, JobRefusedError, UnhangError
-from unhang._names import ARGUMENTS, ERROR, LARGE_RESULT, LARGE_RESULT_KEY, RESULTS
+from unhang._names import ARGUMENTS, LARGE_RESULT, LARGE_RESULT_KEY, RESULTS
 from unhang._target import name_of
 
-_LONGEST_ERROR = 1 << 20
 _ID = re.compile("[a-z0-9]{1,64}")
 _FAILED = 1
 _NOT_FOUND = 6
@@ -79,7 +78,7 @@ class Job:
             return _whole(json.loads(run(["job", "result", self.id]).stdout), status)
         if status["status"] not in ENDED:
             raise UnhangError(f"job {self.id} has no result yet: it is {status['status']}; `wait` waits for the end")
-        error = _error_of(status)
+        error = _error_of(self.id)
         detail = status.get("detail") or status.get("reason") or ""
         if error is not None and not error.get("message"):
             detail = f"{detail}: {error.get('kind')}"
@@ -171,15 +170,10 @@ def _whole(result: Any, status: dict[str, Any]) -> Any:
     return cast("Any", result)
 
 
-def _error_of(status: dict[str, Any]) -> dict[str, Any] | None:
+def _error_of(id: str) -> dict[str, Any] | None:  # noqa: A002 - the word of the field.
     """Returns kind, message and traceback of the exception with which a job has ended, if there was one."""
-    if "work_folder" not in status:
-        return None
-    try:
-        with open(os.path.join(status["work_folder"], ERROR), encoding="utf-8") as file:
-            found: Any = json.loads(file.read(_LONGEST_ERROR))
-    except (OSError, ValueError):
-        return None
+    told: Any = json.loads(run(["job", "result", id, "--output", "json"], allowed=(0, _FAILED)).stdout or "{}")
+    found = told.get("error")
     return cast("dict[str, Any]", found) if isinstance(found, dict) else None
 
 
