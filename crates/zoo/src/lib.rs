@@ -37,6 +37,7 @@ pub mod rounds;
 pub mod scale;
 mod signals;
 mod tasks;
+pub mod test_programs;
 mod web;
 
 use std::process::ExitCode;

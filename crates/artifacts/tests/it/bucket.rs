@@ -4,18 +4,16 @@ use std::net::TcpListener;
 
 use unhang_artifacts::{ArtifactError, ArtifactKey, ArtifactLocation, ArtifactStore, ObjectAccess};
 use unhang_jobs::id::JobId;
-use unhang_zoo::private_moto::{MotoAccess, PrivateMoto};
-
-/// The variable with the path of `moto_server`.
-const PROGRAM: &str = "UNHANG_TEST_MOTO";
+use unhang_zoo::{
+    private_moto::{MotoAccess, PrivateMoto},
+    test_programs::{MOTO, named_by},
+};
 
 const KEY_ID: &str = "AKIDGEHEIM";
 const SECRET: &str = "sehrgeheim";
 
 fn moto(access: MotoAccess) -> PrivateMoto {
-    let program = std::env::var_os(PROGRAM);
-    let program = program.unwrap_or_else(|| panic!("{PROGRAM} has to name the program moto_server"));
-    PrivateMoto::start(program.as_ref(), access).unwrap()
+    PrivateMoto::start(&named_by(MOTO), access).unwrap()
 }
 
 fn store(location: &str, endpoint: String) -> ArtifactStore {

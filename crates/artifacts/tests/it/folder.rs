@@ -39,7 +39,7 @@ fn an_object_is_written_for_its_owner_alone_and_read_again_and_removed() {
     assert_eq!(mode(&object), 0o600);
     let attempt = object.parent().unwrap();
     assert_eq!((mode(attempt), mode(attempt.parent().unwrap())), (0o700, 0o700));
-    // What a writer that was killed has left goes with the object.
+    // A killed writer leaves an unfinished file. The removal of the object removes that file too.
     let digest = object.file_name().unwrap().to_str().unwrap();
     fs::write(attempt.join(format!(".{digest}.abcdefghij23")), "con").unwrap();
     store.remove(&key).unwrap();

@@ -30,7 +30,7 @@ fn machine(store: &SharedStore) -> Scene {
     Scene::of_caller(sandbox, client)
 }
 
-/// What the other machine shows of a job; `Null` if it does not know the job.
+/// Returns the status of a job on the other machine; `Null` if that machine does not know the job.
 fn seen(store: &SharedStore, job: &Value) -> Value {
     let (_, stdout, _) = run_to_end(store.command(&["job", "show", id(job)]));
     serde_json::from_str(&stdout).unwrap_or_default()
@@ -130,7 +130,7 @@ fn promise_7_the_next_gateway_of_a_machine_delivers_the_end_of_a_call_whose_gate
     scene.unhang_job(&["cancel", id(&other)]);
     scene.go();
     assert_eq!(scene.ended(&job)["status"], "completed", "{:.3000}", scene.sandbox.log());
-    // Nobody has told the store.
+    // The store does not have the end yet.
     assert_eq!(seen(&store, &job)["status"], "running");
     let mut next = gateway(&scene.sandbox, &store);
     until_seen(&store, &job, "completed");

@@ -2,25 +2,22 @@
 
 use std::{fs, process::Command};
 
-use rustix::process::Signal;
 use serde_json::json;
-use unhang_zoo::private_moto::{MotoAccess, PrivateMoto};
+use unhang_zoo::{
+    private_moto::{MotoAccess, PrivateMoto},
+    test_programs::{MOTO, named_by},
+};
 
 use crate::{
     harness::{Client, Sandbox, run_to_end},
     workers::SharedStore,
 };
 
-/// The variable with the path of `moto_server`.
-const PROGRAM: &str = "UNHANG_TEST_MOTO";
-
 const KEY_ID: &str = "AKIDGEHEIM";
 const SECRET: &str = "sehrgeheim";
 
 fn moto(access: MotoAccess) -> PrivateMoto {
-    let program = std::env::var_os(PROGRAM);
-    let program = program.unwrap_or_else(|| panic!("{PROGRAM} has to name the program moto_server"));
-    let moto = PrivateMoto::start(program.as_ref(), access).expect("an object store");
+    let moto = PrivateMoto::start(&named_by(MOTO), access).expect("an object store");
     moto.ask("PUT", "/jobs", b"").expect("a bucket");
     moto
 }
@@ -75,10 +72,7 @@ fn promise_4_large_files_go_through_a_bucket_and_no_job_gets_the_key() {
     );
     let (code, _, stderr) = here(&["job", "remove", "--config", "artifacts.toml", id]);
     assert_eq!((code, moto.keys("jobs").expect("keys")), (0, Vec::new()), "{stderr}");
-    worker.signal(Signal::TERM);
-    assert_eq!(worker.exit_code(), 143, "{}", worker.stderr());
-    machine.assert_nothing_left();
-    store.sandbox().assert_nothing_left();
+    store.finish(&mut worker, &machine);
 }
 
 #[test]

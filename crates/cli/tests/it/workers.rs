@@ -4,16 +4,16 @@ use std::{fs, path::Path, process::Command};
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
-use unhang_zoo::private_postgres::{OWNER, PASSWORD, PrivatePostgres};
+use unhang_zoo::{
+    private_postgres::{OWNER, PASSWORD, PrivatePostgres},
+    test_programs::{POSTGRES, named_by},
+};
 
 use crate::{
     gateway_metrics::demand_documented_workers,
     harness::{Client, PATIENCE, Sandbox, Web, run_to_end, wait_until},
     jobs::Jobs,
 };
-
-/// The variable with the folder of the programs of PostgreSQL.
-const PROGRAMS: &str = "UNHANG_TEST_POSTGRES";
 
 /// A database, and the machine on which jobs are submitted.
 pub(crate) struct SharedStore {
@@ -22,12 +22,16 @@ pub(crate) struct SharedStore {
     pub(crate) server: PrivatePostgres,
 }
 
+/// Ends a worker or a gateway as a service manager does.
+#[track_caller]
+fn terminate(process: &mut Client) {
+    process.signal(Signal::TERM);
+    assert_eq!(process.exit_code(), 143, "{}", process.stderr());
+}
+
 impl SharedStore {
     pub(crate) fn new(name: &str) -> Self {
-        let told = std::env::var_os(PROGRAMS);
-        let programs = told
-            .unwrap_or_else(|| panic!("{PROGRAMS} has to name the folder with the programs of PostgreSQL"));
-        let server = PrivatePostgres::start(programs.as_ref(), name, "fsync = off").expect("a server");
+        let server = PrivatePostgres::start(&named_by(POSTGRES), name, "fsync = off").expect("a server");
         let jobs = Jobs { sandbox: Sandbox::with_shown_calls() };
         Self { jobs, url: server.url(OWNER, PASSWORD, "postgres"), server }
     }
@@ -62,6 +66,14 @@ impl SharedStore {
         assert_eq!(found, code, "{words:?}; stdout: {stdout}; stderr: {stderr}");
         assert!(!stdout.contains(PASSWORD) && !stderr.contains("correct"), "{stdout}{stderr}");
         (stdout, stderr)
+    }
+
+    /// Ends a worker, and demands that nothing is left on its machine and where jobs are submitted.
+    #[track_caller]
+    pub(crate) fn finish(&self, worker: &mut Client, machine: &Sandbox) {
+        terminate(worker);
+        machine.assert_nothing_left();
+        self.sandbox().assert_nothing_left();
     }
 
     #[track_caller]
@@ -137,9 +149,7 @@ fn promise_4_a_worker_runs_only_tools_of_its_own_file_with_its_own_command() {
     let mut worker = Client::start(store.worker(&machine, &[]));
     let mut client = Client::start(store.command(&["serve", "--config", "unhang.toml"]));
     client.initialize();
-    let call = client.call("measure", json!({"what": "depth"}));
-    let started = client.answer(call);
-    let id = started["result"]["structuredContent"]["job_id"].as_str().expect("an id").to_owned();
+    let id = SharedStore::begin(&mut client, "measure", json!({"what": "depth"}));
     wait_until("it has completed", PATIENCE, || store.json(&["job", "show", &id])["status"] == "completed");
     let call = client.call("get_job_results", json!({"job_id": id}));
     let results = client.answer(call);
@@ -151,10 +161,7 @@ fn promise_4_a_worker_runs_only_tools_of_its_own_file_with_its_own_command() {
     let waiting = store.json(&["job", "show", command.trim_end()]);
     assert_eq!(waiting["status"], "queued", "{waiting}");
     client.finish();
-    worker.signal(Signal::TERM);
-    assert_eq!(worker.exit_code(), 143, "{}", worker.stderr());
-    machine.assert_nothing_left();
-    store.sandbox().assert_nothing_left();
+    store.finish(&mut worker, &machine);
 }
 
 /// A server file as the Python package writes it, with a tool for each of these functions.
@@ -262,8 +269,7 @@ fn a_function_of_the_python_package_runs_on_a_worker_whose_file_names_its_module
     let told = store.demand(1, &["job", "result", &id]).1;
     assert!(told.contains("neither the jobs nor the state of the store"), "{told}");
     for (client, machine) in [(&mut worker, &machine), (&mut wrong, &other)] {
-        client.signal(Signal::TERM);
-        assert_eq!(client.exit_code(), 143, "{}", client.stderr());
+        terminate(client);
         machine.assert_nothing_left();
     }
     client.finish();
@@ -271,7 +277,7 @@ fn a_function_of_the_python_package_runs_on_a_worker_whose_file_names_its_module
     store.sandbox().assert_nothing_left();
 }
 
-/// Whoever can write into the database chooses the function, but only among those that the modules of the worker's file define.
+/// A writer of the database can choose a function. The worker runs only functions of the modules that its own file names.
 #[test]
 #[ignore = "needs PostgreSQL and python3; cargo xtask ci --only examples"]
 fn promise_4_a_forged_function_runs_nothing_on_a_worker() {
@@ -306,10 +312,7 @@ fn promise_4_a_forged_function_runs_nothing_on_a_worker() {
     }
     assert!(!taken.exists(), "a forged function ran");
     client.finish();
-    worker.signal(Signal::TERM);
-    assert_eq!(worker.exit_code(), 143, "{}", worker.stderr());
-    machine.assert_nothing_left();
-    store.sandbox().assert_nothing_left();
+    store.finish(&mut worker, &machine);
 }
 
 /// A worker takes inputs from the state that all machines see, and changes it by the result.
@@ -357,16 +360,13 @@ fn a_tool_on_a_worker_reads_the_named_state_and_changes_it() {
     assert_eq!(shown["state_applied"], false, "{shown}");
     assert!(shown.to_string().contains("matches nothing in r.json"), "{shown}");
     assert_eq!(store.json(&["state", "get", "mesh", "--output", "json"])["value"], 3);
-    // A large document is no file here, so the answer names a command.
+    // The store has the document, and no file does. So the answer names a command.
     let long = "x".repeat(60_000);
     ask("set_state", json!({"field": "long", "value": long}));
     let told = ask("get_state", json!({"field": "long"}))["content"].to_string();
     assert!(told.contains("`unhang state get long`"), "{}", &told[..500]);
     client.finish();
-    worker.signal(Signal::TERM);
-    assert_eq!(worker.exit_code(), 143, "{}", worker.stderr());
-    machine.assert_nothing_left();
-    store.sandbox().assert_nothing_left();
+    store.finish(&mut worker, &machine);
 }
 
 /// A load balancer may give each request of a client without a session to another gateway.
@@ -425,11 +425,9 @@ fn gateways_with_one_store_show_the_same_jobs_tasks_and_state() {
     }
     fs::remove_file(machine.path().join("state/gate")).expect("it is there");
     for mut gateway in [one, two] {
-        gateway.signal(Signal::TERM);
-        assert_eq!(gateway.exit_code(), 143, "{}", gateway.stderr());
+        terminate(&mut gateway);
     }
-    worker.signal(Signal::TERM);
-    assert_eq!(worker.exit_code(), 143, "{}", worker.stderr());
+    terminate(&mut worker);
     for sandbox in [&machine, &other, store.sandbox()] {
         sandbox.assert_nothing_left();
     }

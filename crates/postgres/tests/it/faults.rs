@@ -16,9 +16,12 @@ use unhang_jobs::{
     },
 };
 use unhang_postgres::{PostgresError, PostgresStore};
-use unhang_zoo::private_postgres::{OWNER, PASSWORD, PrivatePostgres, ServerEnd};
+use unhang_zoo::{
+    private_postgres::{OWNER, PASSWORD, PrivatePostgres, ServerEnd},
+    test_programs::{POSTGRES, named_by},
+};
 
-use crate::server::{TestDatabase, execute, open, programs};
+use crate::server::{TestDatabase, execute, open};
 
 /// Where the certificates of the end-to-end tests lie.
 const CERTIFICATES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../cli/tests/certificates");
@@ -154,7 +157,7 @@ fn what_the_database_breaks_off_is_tried_again_but_not_for_ever() {
 #[test]
 #[ignore = "needs PostgreSQL; cargo xtask ci --only examples"]
 fn a_database_that_is_killed_and_comes_back_has_every_accepted_job() {
-    let mut server = PrivatePostgres::start(&programs(), "killed", "").unwrap();
+    let mut server = PrivatePostgres::start(&named_by(POSTGRES), "killed", "").unwrap();
     execute(&server, "postgres", "CREATE DATABASE jobs").unwrap();
     let mut store = open(&server.url(OWNER, PASSWORD, "jobs")).unwrap();
     let mut accepted = Vec::new();
@@ -178,7 +181,7 @@ fn a_database_that_is_killed_and_comes_back_has_every_accepted_job() {
 #[test]
 #[ignore = "needs PostgreSQL; cargo xtask ci --only examples"]
 fn a_certificate_that_does_not_fit_is_refused_unless_the_address_allows_it() {
-    let mut server = PrivatePostgres::start(&programs(), "tls", "").unwrap();
+    let mut server = PrivatePostgres::start(&named_by(POSTGRES), "tls", "").unwrap();
     let plain = server.url(OWNER, PASSWORD, "postgres");
     let error = refusal(&format!("{plain}?sslmode=require"));
     assert!(matches!(error, PostgresError::Tls { .. }), "the server has no TLS: {error:?}");

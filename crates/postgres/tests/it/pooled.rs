@@ -1,15 +1,13 @@
 //! The store through a PgBouncer in the mode `transaction`, in which a session has another connection for each transaction.
 
-use std::path::PathBuf;
-
 use unhang_jobs::store::{JobStore, suite::StoreFixture};
 use unhang_postgres::{PostgresStore, SharedOrders};
-use unhang_zoo::private_pgbouncer::PrivatePgbouncer;
+use unhang_zoo::{
+    private_pgbouncer::PrivatePgbouncer,
+    test_programs::{PGBOUNCER, named_by},
+};
 
 use crate::server::{TestDatabase, open};
-
-/// The variable with the program.
-const PROGRAM: &str = "UNHANG_TEST_PGBOUNCER";
 
 /// Fewer connections than the tests have threads, so that each transaction may get another one.
 const CONNECTIONS: u32 = 3;
@@ -31,9 +29,7 @@ impl StoreFixture for PooledDatabase {
     type Store = PostgresStore;
 
     fn new() -> Self {
-        let program: PathBuf = std::env::var_os(PROGRAM)
-            .unwrap_or_else(|| panic!("{PROGRAM} has to name the program of PgBouncer"))
-            .into();
+        let program = named_by(PGBOUNCER);
         let database = TestDatabase::new();
         let (server, name) = (database.server(), database.name());
         let pooler = PrivatePgbouncer::start(&program, name, server, CONNECTIONS).unwrap();

@@ -1,11 +1,8 @@
 //! The server of the tests: one for all that run at the same time, and an empty database for each.
 
-use std::{
-    path::PathBuf,
-    sync::{
-        Arc, Mutex, PoisonError, Weak,
-        atomic::{AtomicU32, Ordering},
-    },
+use std::sync::{
+    Arc, Mutex, PoisonError, Weak,
+    atomic::{AtomicU32, Ordering},
 };
 
 use tokio_postgres::NoTls;
@@ -13,10 +10,10 @@ use unhang_jobs::store::{JobStore, suite::StoreFixture};
 use unhang_postgres::{
     PasswordSources, PostgresError, PostgresStore, SharedOrders, StoreAddress, WorkerClaim,
 };
-use unhang_zoo::private_postgres::{OWNER, PASSWORD, PrivatePostgres};
-
-/// The variable with the folder of the programs.
-const PROGRAMS: &str = "UNHANG_TEST_POSTGRES";
+use unhang_zoo::{
+    private_postgres::{OWNER, PASSWORD, PrivatePostgres},
+    test_programs::{POSTGRES, named_by},
+};
 
 /// Durability is PostgreSQL's own matter, and the tests of a crash have a server of their own.
 const SETTINGS: &str = "fsync = off\nmax_connections = 100";
@@ -25,12 +22,6 @@ const SETTINGS: &str = "fsync = off\nmax_connections = 100";
 pub(crate) struct TestDatabase {
     server: Arc<PrivatePostgres>,
     name: String,
-}
-
-/// Returns the folder of the programs.
-pub(crate) fn programs() -> PathBuf {
-    let told = std::env::var_os(PROGRAMS);
-    told.unwrap_or_else(|| panic!("{PROGRAMS} has to name the folder with the programs of PostgreSQL")).into()
 }
 
 /// Runs statements as the owner of the server.
@@ -80,7 +71,8 @@ impl StoreFixture for TestDatabase {
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let mut shared = SERVER.lock().unwrap_or_else(PoisonError::into_inner);
         let server = shared.upgrade().unwrap_or_else(|| {
-            let server = PrivatePostgres::start(&programs(), &format!("shared-{number}"), SETTINGS).unwrap();
+            let server =
+                PrivatePostgres::start(&named_by(POSTGRES), &format!("shared-{number}"), SETTINGS).unwrap();
             let server = Arc::new(server);
             *shared = Arc::downgrade(&server);
             server

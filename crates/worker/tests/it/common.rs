@@ -29,13 +29,13 @@ use unhang_proc::{
     deadline::Deadline,
     spawn::{Launch, Process, Stream, spawn},
 };
-use unhang_zoo::private_postgres::{OWNER, PASSWORD, PrivatePostgres};
+use unhang_zoo::{
+    private_postgres::{OWNER, PASSWORD, PrivatePostgres},
+    test_programs::{POSTGRES, named_by},
+};
 
 /// For everything that a test waits for; the machine may be busy.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
-
-/// The variable with the folder of the programs of PostgreSQL.
-const PROGRAMS: &str = "UNHANG_TEST_POSTGRES";
 
 /// A lease that no test outlasts.
 pub(crate) const LONG: Duration = Duration::from_secs(300);
@@ -56,11 +56,7 @@ impl Cluster {
 
     /// The submitter puts files by these rules, which get the folder of the test.
     pub(crate) fn with_files(name: &str, files: impl FnOnce(&Path) -> SharedFiles) -> Self {
-        let told = std::env::var_os(PROGRAMS);
-        let programs: PathBuf = told
-            .unwrap_or_else(|| panic!("{PROGRAMS} has to name the folder with the programs of PostgreSQL"))
-            .into();
-        let server = PrivatePostgres::start(&programs, name, "fsync = off").unwrap();
+        let server = PrivatePostgres::start(&named_by(POSTGRES), name, "fsync = off").unwrap();
         let url = server.url(OWNER, PASSWORD, "postgres");
         let folder = tempfile::tempdir().unwrap();
         let mut options = EngineOptions::new(folder.path().join("submitter"), ShimCommand::this_program());
