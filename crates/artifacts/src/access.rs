@@ -4,7 +4,8 @@
 
 use std::fmt;
 
-/// The variables of the environment from which [`ObjectAccess::of_variables`] reads, by AWS's own names. Jobs must not get the first three.
+/// The variables of the environment from which [`ObjectAccess::of_variables`] reads, by AWS's own names. Jobs of a worker with a bucket get
+/// none of them: an endpoint may have credentials, too.
 pub const ACCESS_VARIABLES: [&str; 8] = [
     "AWS_ACCESS_KEY_ID",
     "AWS_SECRET_ACCESS_KEY",
@@ -16,7 +17,7 @@ pub const ACCESS_VARIABLES: [&str; 8] = [
     "AWS_ALLOW_HTTP",
 ];
 
-/// What unhang needs to use a bucket, besides its name. All parts are `None` or false if the store is a folder.
+/// The access to a bucket, besides its name. For a folder, all members are `None` or false.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct ObjectAccess {
     /// The id of the key.

@@ -21,7 +21,7 @@ use unhang_net::tls::client_builder;
 /// The time that a connection may take to be made. A store that is away is told soon.
 const CONNECT_LIMIT: Duration = Duration::from_secs(5);
 
-/// The bytes of an answer that is no object: an error, or a confirmation.
+/// The most bytes of an answer without an object, such as an error.
 const LONGEST_MESSAGE: usize = 64 << 10;
 
 /// Makes clients for a bucket.

@@ -8,7 +8,7 @@ use std::time::Duration;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ArtifactError {
-    /// There is no key for the bucket.
+    /// The environment has no key for the bucket.
     #[error(
         "the object store {store} needs AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY in the environment of unhang"
     )]
@@ -25,7 +25,7 @@ pub enum ArtifactError {
         /// The store.
         store: String,
     },
-    /// The access that was handed in makes no sense, as an endpoint that is no URL.
+    /// The access cannot be used. For example, the endpoint is not a URL.
     #[error("the object store {store} cannot be used: {detail}")]
     Unusable {
         /// The store.

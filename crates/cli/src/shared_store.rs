@@ -27,7 +27,7 @@ pub(crate) async fn show_calls_of(service: Arc<EngineService>, store: StoreUrl) 
     }
 }
 
-/// Does nothing, because there is no store.
+/// Returns at once: this unhang has no client of the database.
 #[cfg(not(feature = "postgres"))]
 pub(crate) async fn show_calls_of(_: Arc<EngineService>, _: StoreUrl) {}
 
@@ -74,8 +74,8 @@ mod with_postgres {
         mirror.inspect_err(|error| tracing::warn!("slow calls are not shown in the job store: {error}")).ok()
     }
 
-    /// Returns whether a worker with these places of files keeps a variable from its jobs. The variables of a bucket are the jobs' own
-    /// matter if unhang has no bucket.
+    /// Returns whether a worker with these places of files keeps a variable from its jobs. Without a bucket, jobs get AWS's variables:
+    /// unhang does not use them then.
     pub(crate) fn keeps_from_jobs(variable: &str, files: &SharedFiles) -> bool {
         let has_bucket = files.artifacts.as_ref().is_some_and(ArtifactStore::has_credentials);
         OF_THE_STORE.contains(&variable) || has_bucket && ACCESS_VARIABLES.contains(&variable)

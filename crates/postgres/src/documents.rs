@@ -22,7 +22,7 @@ use unhang_jobs::{
 use crate::{
     error::PostgresError,
     leases::of_unix_millis,
-    store::{PostgresStore, WorkerClaim, completed_at},
+    store::{FINISH, PostgresStore, WorkerClaim, completed_at},
 };
 
 /// Replaces a document that exists.
@@ -121,12 +121,7 @@ impl StateDocuments<'_> {
         change: &DocumentChange,
     ) -> Result<bool, PostgresError> {
         let sql = format!(
-            "WITH ended AS (
-                UPDATE unhang.jobs
-                SET state = $2, record = $3, completed_at = $4, orders = NULL, revision = revision + 1
-                WHERE id = $1 AND token = $5 AND state IN ('active', 'lost')
-                RETURNING id
-             )
+            "WITH ended AS ({FINISH} RETURNING id)
              INSERT INTO unhang.state_documents AS known (owner, field, version, value, updated_at)
              SELECT $6, $7, 1, $8, clock_timestamp() FROM ended {SET}"
         );

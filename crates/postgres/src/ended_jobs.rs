@@ -16,18 +16,21 @@ use crate::{
     connection::Repetition,
     error::PostgresError,
     files::{PlacedFiles, gone},
-    outputs::{BLOCK, blocks, number, pieces, signed},
+    outputs::{BLOCK, blocks, insert_file, number, signed},
     store::{PostgresStore, completed_at, retention, unix_millis},
 };
 
 /// The attempt under which the store keeps logs and files of a job that has run elsewhere.
 pub(crate) const ATTEMPT: i32 = 1;
 
-/// The place of a job that ended elsewhere, before all jobs of the store: by the time of its submission. The last digits keep two of the same
+/// The number of places for the jobs of one millisecond. A time of this century leaves room for as many.
+const PLACES: i64 = 1 << 21;
+
+/// Returns the place of a job that ended elsewhere, before all jobs of the store: by the time of its submission. The last digits keep two of the same
 /// moment apart.
 fn sequence(submitted: JobTimestamp) -> i64 {
-    let random = i64::from(getrandom::u32().unwrap_or_default() % 4096);
-    (unix_millis(submitted).saturating_mul(4096) + random).saturating_add(i64::MIN / 2)
+    let random = i64::from(getrandom::u32().unwrap_or_default()) % PLACES;
+    (unix_millis(submitted).saturating_mul(PLACES) + random).saturating_add(i64::MIN)
 }
 
 const INSERT: &str =
@@ -105,19 +108,8 @@ async fn add_outputs(
         ];
         transaction.execute_typed(log, &values).await?;
     }
-    let file =
-        "INSERT INTO unhang.file_pieces (job, attempt, name, piece, bytes) VALUES ($1, $2, $3, $4, $5)";
     for (name, content) in &files.pieces {
-        for (piece, bytes) in pieces(content) {
-            let values: [(&(dyn ToSql + Sync), Type); 5] = [
-                (&sequence, Type::INT8),
-                (&ATTEMPT, Type::INT4),
-                (&name, Type::TEXT),
-                (&piece, Type::INT4),
-                (&bytes, Type::BYTEA),
-            ];
-            transaction.execute_typed(file, &values).await?;
-        }
+        insert_file(transaction, job.record.job_id, ATTEMPT, name, content).await?;
     }
     Ok(())
 }

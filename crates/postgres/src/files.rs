@@ -226,20 +226,6 @@ impl SharedFiles {
         Ok(inputs)
     }
 
-    /// Returns whether a job has inputs in an object store.
-    ///
-    /// # Errors
-    /// Fails if the database cannot be asked.
-    pub fn has_large_inputs(store: &mut PostgresStore, id: JobId) -> Result<bool, PostgresError> {
-        let rows = store.rows(
-            "read the inputs of a job",
-            "SELECT FROM unhang.artifacts JOIN unhang.jobs ON job = sequence
-             WHERE id = $1 AND attempt = 0 AND artifacts.state = 'written' LIMIT 1",
-            &[(&id.as_str(), Type::TEXT)],
-        )?;
-        Ok(!rows.is_empty())
-    }
-
     /// Reads a file that the newest attempt of a job has left; `None` if there is none.
     ///
     /// # Errors

@@ -77,6 +77,8 @@ pub struct LeasedJob {
     pub work: String,
     /// The time from a heartbeat until the lease is over.
     pub length: Duration,
+    /// Whether some of its inputs are in an object store.
+    pub has_large_inputs: bool,
 }
 
 /// The heartbeat of a job.
@@ -133,6 +135,12 @@ pub struct SilentLease {
 const IS_OVER: &str = "(lease_until < clock_timestamp()
     OR lease_until > clock_timestamp() + lease_ms * interval '1 ms')";
 
+/// The columns that a worker needs besides those of the job. A claim answers all of them, so it needs no further question.
+const LEASED_COLUMNS: &str = "orders, lease_ms, EXISTS (
+        SELECT FROM unhang.artifacts AS object
+        WHERE object.job = jobs.sequence AND object.attempt = 0 AND object.state = 'written'
+    ) AS has_large_inputs";
+
 /// Puts a job back into the queue, with a pause of `$3` milliseconds.
 const QUEUE_AGAIN: &str = "UPDATE unhang.jobs
     SET state = 'queued', worker = NULL, token = NULL, lease_until = NULL, started_at = NULL, progress = NULL,
@@ -175,7 +183,7 @@ impl PostgresStore {
              WHERE sequence = (SELECT unhang.next_job($4)
                 WHERE (SELECT count(*) FROM unhang.jobs WHERE state = 'active' AND worker = $1) < $3
                     AND NOT EXISTS (SELECT FROM unhang.workers WHERE name = $1 AND is_drain_wanted))
-             RETURNING {COLUMNS}, orders, lease_ms"
+             RETURNING {COLUMNS}, {LEASED_COLUMNS}"
         );
         let values: [(&(dyn ToSql + Sync), Type); 6] = [
             (&request.claimant.worker, Type::TEXT),
@@ -253,7 +261,7 @@ impl PostgresStore {
     /// Fails if the store cannot be asked.
     pub fn leased(&mut self, worker: &str) -> Result<Vec<LeasedJob>, PostgresError> {
         let sql = format!(
-            "SELECT {COLUMNS}, orders, lease_ms FROM unhang.jobs WHERE state = 'active' AND worker = $1"
+            "SELECT {COLUMNS}, {LEASED_COLUMNS} FROM unhang.jobs WHERE state = 'active' AND worker = $1"
         );
         let rows = self.rows("looked for the jobs of a worker", &sql, &[(&worker, Type::TEXT)])?;
         // One that cannot be read ends with its lease; the others go on.
@@ -443,7 +451,12 @@ impl PostgresStore {
 /// Makes the job of a row with its orders and its lease.
 fn leased_job(row: &Row, job: StoredJob<WorkerClaim>) -> LeasedJob {
     let work: Option<String> = row.get("orders");
-    LeasedJob { job, work: work.unwrap_or_default(), length: length(row.get("lease_ms")) }
+    LeasedJob {
+        job,
+        work: work.unwrap_or_default(),
+        length: length(row.get("lease_ms")),
+        has_large_inputs: row.get("has_large_inputs"),
+    }
 }
 
 /// Returns the pause before the next claim of a job, in milliseconds.

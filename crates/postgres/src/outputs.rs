@@ -11,7 +11,7 @@
 //!   reader misses and repeats nothing when a job moves to another worker.
 
 use tokio_postgres::{
-    Row,
+    Row, Transaction,
     types::{ToSql, Type},
 };
 use unhang_jobs::{
@@ -235,8 +235,31 @@ impl PostgresStore {
     }
 }
 
+/// Inserts a file of a job that the transaction has inserted.
+pub(crate) async fn insert_file(
+    transaction: &Transaction<'_>,
+    id: JobId,
+    attempt: i32,
+    name: &str,
+    content: &[u8],
+) -> Result<(), tokio_postgres::Error> {
+    for (piece, bytes) in pieces(content) {
+        let values: [(&(dyn ToSql + Sync), Type); 5] = [
+            (&id.as_str(), Type::TEXT),
+            (&attempt, Type::INT4),
+            (&name, Type::TEXT),
+            (&piece, Type::INT4),
+            (&bytes, Type::BYTEA),
+        ];
+        let sql = "INSERT INTO unhang.file_pieces (job, attempt, name, piece, bytes)
+             SELECT sequence, $2, $3, $4, $5 FROM unhang.jobs WHERE id = $1";
+        transaction.execute_typed(sql, &values).await?;
+    }
+    Ok(())
+}
+
 /// Cuts the content of a file into numbered pieces. An empty file has one.
-pub(crate) fn pieces(content: &[u8]) -> impl Iterator<Item = (i32, &[u8])> {
+fn pieces(content: &[u8]) -> impl Iterator<Item = (i32, &[u8])> {
     let empty = content.is_empty().then_some(content);
     (0..).zip(empty.into_iter().chain(content.chunks(PIECE)))
 }

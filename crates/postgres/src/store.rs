@@ -30,7 +30,7 @@ use crate::{
     error::PostgresError,
     files::{PlacedFiles, gone},
     leases::{LeaseLengths, LeaseRequest},
-    outputs::pieces,
+    outputs::insert_file,
 };
 
 /// The columns that [`PostgresStore::read`] reads.
@@ -49,9 +49,12 @@ const INSERT: &str =
             place)
      ORDER BY place ON CONFLICT (id) DO NOTHING RETURNING id";
 
-/// Inserts a piece of a file that a job has before its first attempt.
-const INSERT_INPUT: &str = "INSERT INTO unhang.file_pieces (job, attempt, name, piece, bytes)
-     SELECT sequence, 0, $2, $3, $4 FROM unhang.jobs WHERE id = $1";
+/// Notes the end of a job. `$1` is its id, `$2` to `$4` are state, record and time of the end, and `$5` is the token of its claimant, if it
+/// has one. A lost job may still get another end.
+pub(crate) const FINISH: &str = "UPDATE unhang.jobs
+     SET state = $2, record = $3, completed_at = $4, orders = NULL, revision = revision + 1
+     WHERE id = $1 AND token IS NOT DISTINCT FROM $5
+        AND (state IN ('queued', 'active') OR state = 'lost' AND $2 <> 'lost')";
 
 /// A connection to the store that many machines share. Its methods block, and must not run on a thread that drives asynchronous tasks.
 #[derive(Debug)]
@@ -167,15 +170,7 @@ impl PostgresStore {
             let inserted = transaction.query_typed(INSERT, &rows.values()).await?;
             let is_new = !inserted.is_empty();
             for (name, content) in inputs.pieces.iter().filter(|_| is_new) {
-                for (piece, bytes) in pieces(content) {
-                    let values: [(&(dyn ToSql + Sync), Type); 4] = [
-                        (&record.job_id.as_str(), Type::TEXT),
-                        (&name, Type::TEXT),
-                        (&piece, Type::INT4),
-                        (&bytes, Type::BYTEA),
-                    ];
-                    transaction.execute_typed(INSERT_INPUT, &values).await?;
-                }
+                insert_file(&transaction, record.job_id, 0, name, content).await?;
             }
             if is_new && !inputs.take_objects(&transaction, record.job_id, 0).await? {
                 // Without a commit, nothing was done.
@@ -291,10 +286,7 @@ impl JobStore for PostgresStore {
     fn finish(&mut self, record: &JobRecord, claimant: Option<&WorkerClaim>) -> Result<bool, PostgresError> {
         self.changes(
             "noted the end of a job",
-            "UPDATE unhang.jobs
-             SET state = $2, record = $3, completed_at = $4, orders = NULL, revision = revision + 1
-             WHERE id = $1 AND token IS NOT DISTINCT FROM $5
-                AND (state IN ('queued', 'active') OR state = 'lost' AND $2 <> 'lost')",
+            FINISH,
             &[
                 (&record.job_id.as_str(), Type::TEXT),
                 (&state_column(record.status), Type::TEXT),

@@ -17,9 +17,7 @@ use unhang_jobs::{
     store::JobStore as _,
     submission::{InputSource, JobInput, Submission},
 };
-use unhang_postgres::{
-    JobHeartbeat, LeaseRequest, LeasedJob, PostgresError, PostgresStore, SharedFiles, WorkerClaim,
-};
+use unhang_postgres::{JobHeartbeat, LeaseRequest, LeasedJob, PostgresError, PostgresStore, WorkerClaim};
 
 use crate::{
     deliveries::STREAMS,
@@ -175,7 +173,7 @@ async fn take(
     asked_at: Duration,
 ) -> Result<(), PostgresError> {
     let record = leased.job.record;
-    let (id, length) = (record.job_id, leased.length);
+    let (id, length, is_large) = (record.job_id, leased.length, leased.has_large_inputs);
     let token = leased.job.claimant.map(|claimant| claimant.token).unwrap_or_default();
     let note = LeaseNote {
         job: id,
@@ -193,7 +191,6 @@ async fn take(
             for (base, stream) in log_bases.iter_mut().zip(STREAMS).filter(|_| !is_first) {
                 *base = store.log_extent(id, stream)?.end;
             }
-            let is_large = SharedFiles::has_large_inputs(store, id)?;
             Ok(((!is_large).then(|| store.inputs(id)).transpose()?, log_bases))
         })
         .await?;

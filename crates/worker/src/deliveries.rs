@@ -30,10 +30,10 @@ use crate::{
 };
 
 /// The longest time between two looks at the logs.
-const LOOK: Duration = Duration::from_millis(500);
+pub(crate) const LOOK: Duration = Duration::from_millis(500);
 
 /// The shortest time between two looks, however often jobs change.
-const BREATH: Duration = Duration::from_millis(50);
+pub(crate) const BREATH: Duration = Duration::from_millis(50);
 
 /// The most bytes of a log that are copied at once.
 const PAGE: usize = 256 << 10;

@@ -22,7 +22,7 @@ use crate::{
 };
 
 /// The shortest time between two heartbeats, however often jobs change.
-const NEWS: Duration = Duration::from_secs(1);
+pub(crate) const NEWS: Duration = Duration::from_secs(1);
 
 /// A heartbeat with everything that it says, for another thread.
 pub(crate) struct OwnedHeartbeat {

@@ -31,7 +31,7 @@ use crate::{
 };
 
 /// The number of heartbeats in a lease, unless a setting says otherwise.
-const HEARTBEATS: u32 = 6;
+pub(crate) const HEARTBEATS: u32 = 6;
 
 /// The number of pauses between two looks for work that are one, while the store tells of new jobs.
 const HINTED_POLL: u32 = 5;

@@ -180,7 +180,7 @@ impl Snapshot {
 fn of_jobs(counts: &JobCounts, page: &mut MetricsPage<'_>) -> fmt::Result {
     let states = counts.states.iter().map(|(state, count)| ([("state", state.as_str())], *count));
     page.gauges("unhang_jobs", "Stored jobs, by state.", states)?;
-    // Whoever may write into the store can make workers, and each makes series.
+    // A writer of the store can make any number of workers, and each worker has four series.
     let workers = &counts.workers[..counts.workers.len().min(MOST_WORKERS)];
     let labels: Vec<String> = workers.iter().map(|worker| worker.labels.join(",")).collect();
     let known = workers.iter().zip(&labels).map(|(worker, labels)| {

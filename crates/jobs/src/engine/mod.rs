@@ -222,7 +222,7 @@ impl Engine {
         }
     }
 
-    /// Asks the store of many machines for the status of a job. Returns `None` if there is no such store or no such job.
+    /// Returns the status of a job in the store of many machines. Returns `None` if the engine has no store, or the store has no such job.
     async fn status_in_store(&self, id: JobId) -> Result<Option<JobStatus>, JobError> {
         match self.store_for(id).await {
             Some(shared) => shared.status(id).await,

@@ -6,7 +6,7 @@
 //! - A delivery can be repeated.
 //! - A call of which the store refuses something delays no other call.
 
-use std::{fs, sync::Arc, time::Duration};
+use std::{fs, sync::Arc};
 
 use tokio::time::{sleep, timeout};
 use unhang_jobs::{
@@ -19,17 +19,11 @@ use unhang_postgres::{MachineCalls, PostgresError};
 
 use super::MirrorState;
 use crate::{
-    deliveries::{STREAMS, copy_log},
+    deliveries::{BREATH, LOOK, STREAMS, copy_log},
     held::HeldJob,
     link::StoreLink,
     notes::LeaseNote,
 };
-
-/// The longest time between two looks at the logs.
-const LOOK: Duration = Duration::from_millis(500);
-
-/// The shortest time between two looks, however often jobs change.
-const BREATH: Duration = Duration::from_millis(50);
 
 /// Delivers until it is aborted.
 pub(super) async fn run(state: Arc<MirrorState>) {

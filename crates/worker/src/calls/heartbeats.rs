@@ -2,7 +2,7 @@
 //!
 //! Invariant: a call that the store does not confirm goes on all the same. It stays on this machine, so nobody else can have it.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use tokio::{
     task::JoinSet,
@@ -11,10 +11,11 @@ use tokio::{
 use unhang_jobs::{error::JobError, id::JobId, progress::JobProgress};
 
 use super::MirrorState;
-use crate::{heartbeats::OwnedHeartbeat, held::HeldJob, link::StoreLink};
-
-/// The shortest time between two heartbeats, however often jobs change.
-const NEWS: Duration = Duration::from_secs(1);
+use crate::{
+    heartbeats::{NEWS, OwnedHeartbeat},
+    held::HeldJob,
+    link::StoreLink,
+};
 
 /// Sends heartbeats until it is aborted.
 pub(super) async fn run(state: Arc<MirrorState>) {

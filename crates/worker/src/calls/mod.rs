@@ -45,13 +45,11 @@ use crate::{
     held::{HeldJob, HeldJobs},
     identity::WorkerIdentity,
     notes::LeaseNotes,
+    worker::HEARTBEATS,
 };
 
 /// The longest time between two heartbeats of a call.
 const HEARTBEAT: Duration = Duration::from_secs(5);
-
-/// The number of heartbeats in a lease, at least.
-const HEARTBEATS: u32 = 6;
 
 /// The pause between two tries to take the data folder. The process that has it may go without a word.
 const TURN_LOOK: Duration = Duration::from_secs(1);
